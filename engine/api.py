@@ -1,0 +1,103 @@
+"""What goes into the engine and what comes out. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from engine.errors import EngineError
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"  # a stop token, the end-of-text token or a stop string
+    LENGTH = "length"  # max_tokens or the end of the context
+
+
+class Cut(StrEnum):
+    """Why the tokens of a verify step did not all reach the output."""
+
+    NONE = ""
+    STOP = "stop"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How one request is decoded.
+
+    temperature 0 is greedy. top_k 0 and top_p 1 are off. `stop` strings and `stop_token_ids` end the
+    text before themselves. `seed` is the request's own: two requests with the same prompt, seed and
+    settings give the same tokens whatever else is in the batch.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise EngineError(f"max_tokens is {self.max_tokens}", "give a number of at least 1")
+        if not 0.0 <= self.temperature <= 100.0:
+            raise EngineError(f"temperature is {self.temperature}", "give a number from 0 to 100")
+        if not 0.0 < self.top_p <= 1.0:
+            raise EngineError(f"top_p is {self.top_p}", "give a number above 0 and at most 1")
+        if self.top_k < 0:
+            raise EngineError(f"top_k is {self.top_k}", "give 0 (off) or a positive number")
+        if isinstance(self.stop, str):
+            raise EngineError(f"stop is the string {self.stop!r}", "give a tuple of strings")
+        if any(not s for s in self.stop):
+            raise EngineError("stop holds an empty string", "remove it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One decode step of one request.
+
+    A verify step has `k` >= 1 drafts proposed; `accepted` of them were kept by the verify rule, before
+    any trimming; `accepted_trimmed` of them are in the output. The target adds its own token to each
+    step. `k` == 0 is a step without a draft, which no acceptance figure counts.
+    0 <= accepted_trimmed <= accepted <= k always holds.
+    """
+
+    k: int
+    accepted: int
+    accepted_trimmed: int
+    cut: Cut = Cut.NONE
+    confidence: tuple[float, ...] = ()  # the draft's own, one a position, where it has a confidence head
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.accepted_trimmed <= self.accepted <= self.k:
+            raise ValueError(f"not a step: {self.accepted_trimmed=} {self.accepted=} {self.k=}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One prompt to complete; `id` comes back on the Completion."""
+
+    id: str
+    prompt: str | tuple[int, ...]
+    params: SamplingParams = SamplingParams()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One finished request. `text` and `token_ids` are what the request kept after stops and limits.
+
+    `token_ids` includes a stop token that ended it (as `emitted` counts it), never what follows it.
+    """
+
+    id: str
+    text: str
+    token_ids: tuple[int, ...]
+    prompt_tokens: int
+    cached_tokens: int  # prompt tokens served from the prefix cache
+    finish_reason: FinishReason
+    stop_hit: str = ""  # the stop string, or the stop token's id as text
+    steps: tuple[Step, ...] = ()
+    forced: bool = False  # acceptance was drawn, not verified: no scorer may take this text
+    seconds: float = 0.0  # from admission to the last token

@@ -1,0 +1,81 @@
+"""The DSpark draft model: a block of tokens from one anchor and the target's captured features.
+
+Structure after DeepSpec's published code: the features of committed tokens pass through `fc` and
+`hidden_norm` once, and every draft layer makes its context K and V from that one tensor. The block
+[anchor, mask, mask, ...] sits at the anchor's position onwards; row i predicts the token after
+position i, its rows see all context before the anchor and all of the block. A Markov head adds a
+bias that depends on the previous token; a confidence head says how likely each draft is to be kept.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import DraftConfig
+from engine.layers import Attend, DecoderLayer, RMSNorm, Rope
+
+
+class DraftBlock(NamedTuple):
+    """tokens int64 [n, T]; probs float32 [n, T, vocab] or None when greedy; confidence [n, T] or None."""
+
+    tokens: Tensor
+    probs: Tensor | None
+    confidence: Tensor | None
+
+
+class BlockDraft(nn.Module):
+    """Weights of a DSpark draft. `embed` and `head` are the target's unless the checkpoint has its own."""
+
+    def __init__(self, cfg: DraftConfig, embed: nn.Embedding, head: nn.Linear) -> None:
+        super().__init__()
+        m = cfg.model
+        self.cfg = cfg
+        self.shared = (embed, head)  # in a tuple, so that they are not this module's parameters
+        self.fc = nn.Linear(len(cfg.target_layer_ids) * m.hidden_size, m.hidden_size, bias=False)
+        self.hidden_norm = RMSNorm(m.hidden_size, m)
+        self.layers = nn.ModuleList(DecoderLayer(m) for _ in range(m.num_layers))
+        self.norm = RMSNorm(m.hidden_size, m)
+        self.markov_in = nn.Embedding(m.vocab_size, cfg.markov_rank)
+        self.markov_out = nn.Linear(cfg.markov_rank, m.vocab_size, bias=False)
+        self.confidence = nn.Linear(m.hidden_size + cfg.markov_rank, 1) if cfg.confidence else None
+        self.rope = Rope(m)
+
+    def context_kv(self, features: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """K and V, each [rows, kv_heads, head_dim], of every draft layer for committed tokens.
+
+        features: [rows, m * hidden] captured from the target; positions: int64 [rows].
+        """
+        ctx = self.hidden_norm(self.fc(features))
+        table = self.rope.table(positions)
+        return [layer.attn.make_kv(ctx, self.rope, table) for layer in self.layers]
+
+    def block_ids(self, anchors: Tensor, width: int) -> Tensor:
+        """[n, width] input ids of a block: the anchor, then masks. anchors: int64 [n]."""
+        ids = anchors.new_full((anchors.shape[0], width), self.cfg.mask_token_id)
+        ids[:, 0] = anchors
+        return ids
+
+    def hidden(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Post-norm hidden [rows, hidden] of block rows; ids, positions: int64 [rows]."""
+        x = self.shared[0](ids)
+        table = self.rope.table(positions)
+        for i, layer in enumerate(self.layers):
+            x = layer(x, i, self.rope, table, attend)
+        return self.norm(x)
+
+    def base_logits(self, hidden: Tensor) -> Tensor:
+        """float32 [..., vocab] before the Markov bias."""
+        return self.shared[1](hidden).float()
+
+    def markov_bias(self, previous: Tensor) -> Tensor:
+        """float32 [..., vocab] added to the logits after token `previous`."""
+        return self.markov_out(self.markov_in(previous)).float()
+
+    def confidence_logits(self, hidden: Tensor, previous: Tensor) -> Tensor:
+        """[...]: logit of the chance that a draft is kept, given that all before it were."""
+        if self.confidence is None:
+            raise ValueError("this draft has no confidence head")
+        return self.confidence(torch.cat((hidden, self.markov_in(previous)), dim=-1)).squeeze(-1).float()

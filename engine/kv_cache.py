@@ -1,0 +1,92 @@
+"""Storage of keys and values by page, in the format each layer asks for. Who owns a page: prefix_cache.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.quant import FORMATS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSpec:
+    """What one layer keeps for a token: K and V of `kv_heads` vectors of `head_dim`, in a format of quant.FORMATS."""
+
+    format: str
+    kv_heads: int
+    head_dim: int
+
+    @property
+    def bytes_per_token(self) -> int:
+        return 2 * self.kv_heads * FORMATS[self.format].bytes_per_vector(self.head_dim)
+
+
+def bytes_per_token(layers: Sequence[LayerSpec]) -> int:
+    """Bytes one token takes in all layers, scales included: num_pages = limit // (page_size * this)."""
+    return sum(layer.bytes_per_token for layer in layers)
+
+
+class KVCache:
+    """K and V of every layer, target layers first, then the draft's: one page holds a token's share of all.
+
+    A slot is page * page_size + offset. Layers of one spec share one allocation per part of the format.
+    K and V lie side by side, so that one gather and one decode serve both. A spare page after the last
+    takes the rows whose slot is -1; nothing reads it. Memory starts as zeros.
+
+    layers: one spec a layer. dtype: of what `gather` returns. Raises KeyError for an unknown format.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        *,
+        num_pages: int,
+        page_size: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.layers, self.num_pages, self.page_size = tuple(layers), num_pages, page_size
+        self.device, self.dtype = torch.device(device), dtype
+        self.spare_slot = num_pages * page_size
+        self._pages: list[tuple[Tensor, ...]] = [()] * len(self.layers)
+        self._storage: list[Tensor] = []
+        for spec in dict.fromkeys(self.layers):
+            members = [i for i, other in enumerate(self.layers) if other == spec]
+            shape = (len(members), num_pages + 1, page_size, 2, spec.kv_heads)
+            parts = [
+                torch.zeros(*shape, part.width, dtype=part.dtype, device=self.device)
+                for part in FORMATS[spec.format].parts(spec.head_dim)
+            ]
+            self._storage += parts
+            for at, layer in enumerate(members):
+                self._pages[layer] = tuple(part[at] for part in parts)
+
+    def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """Encode k and v [rows, kv_heads, head_dim] into slots int64 [rows]; rows with slot -1 are ignored."""
+        slots = torch.where(slots < 0, self.spare_slot, slots)
+        encoded = FORMATS[self.layers[layer].format].encode(torch.stack((k, v), dim=1))
+        for pages, part in zip(self._pages[layer], encoded, strict=True):
+            pages.flatten(0, 1).index_copy_(0, slots, part)
+
+    def gather(self, layer: int, page_table: Tensor) -> tuple[Tensor, Tensor]:
+        """k and v, each [n, pages * page_size, kv_heads, head_dim], of page_table int64 [n, pages].
+
+        Decoded to the compute dtype. The two are views of one tensor, new on each call.
+        """
+        n, count = page_table.shape
+        flat = page_table.flatten()
+        found = tuple(pages.index_select(0, flat) for pages in self._pages[layer])
+        kv = FORMATS[self.layers[layer].format].decode(found, self.dtype)
+        kv = kv.view(n, count * self.page_size, *kv.shape[2:])
+        return kv[:, :, 0], kv[:, :, 1]
+
+    def bytes_per_token(self) -> int:
+        return bytes_per_token(self.layers)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated: (num_pages + 1) * page_size * bytes_per_token()."""
+        return sum(part.nbytes for part in self._storage)

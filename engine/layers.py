@@ -1,0 +1,128 @@
+"""Decoder layers shared by targets and drafts: norm, RoPE, attention projections, MLP.
+
+Attention itself is not here. A layer makes q, k and v and calls `attend`, which the caller supplies:
+the runner reads and writes KV pages, the trainer uses plain causal attention. So one set of layers
+serves training, prefill, decode, verification and drafting.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.config import ModelConfig
+
+
+class Attend(Protocol):
+    """Attention of one layer over whatever context the caller keeps.
+
+    q: [rows, heads, head_dim]; k, v: [rows, kv_heads, head_dim], after norm and RoPE.
+    Returns [rows, heads * head_dim].
+    """
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
+
+
+class RMSNorm(nn.Module):
+    """y = x * rsqrt(mean(x^2) + eps) * scale, in float32; scale is w, or 1 + w in Gemma's form."""
+
+    def __init__(self, size: int, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.gemma, self.eps = cfg.gemma_norm, cfg.eps
+        self.weight = nn.Parameter(torch.zeros(size) if self.gemma else torch.ones(size))
+
+    def scale(self) -> Tensor:
+        w = self.weight.float()
+        return w + 1.0 if self.gemma else w
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.float(), (x.shape[-1],), self.scale(), self.eps).to(x.dtype)
+
+
+class Rope(nn.Module):
+    """Rotary positions on the first `rotary_dim` dims of each head, in NeoX halves."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        half = cfg.rotary_dim // 2
+        freq = cfg.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
+        angle = torch.outer(torch.arange(cfg.max_positions, dtype=torch.float64), freq)
+        self.rotary_dim = cfg.rotary_dim
+        self.register_buffer("cos", angle.cos().float(), persistent=False)  # [max_positions, half]
+        self.register_buffer("sin", angle.sin().float(), persistent=False)
+
+    def table(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin of these positions, each [rows, 1, half], to share between layers."""
+        return self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
+
+    def forward(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:  # x: [rows, heads, head_dim]
+        cos, sin = table
+        half = self.rotary_dim // 2
+        a, b, rest = x.split((half, half, x.shape[-1] - 2 * half), dim=-1)
+        a32, b32 = a.float(), b.float()
+        turned = (a32 * cos - b32 * sin, b32 * cos + a32 * sin)
+        return torch.cat((turned[0].to(x.dtype), turned[1].to(x.dtype), rest), dim=-1)
+
+
+class Attention(nn.Module):
+    """Projections of one attention layer, with per-head QK norm before RoPE."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = cfg.num_heads, cfg.num_kv_heads, cfg.head_dim
+        self.qkv = nn.Linear(cfg.hidden_size, (self.heads + 2 * self.kv_heads) * self.head_dim, bias=False)
+        self.o = nn.Linear(self.heads * self.head_dim, cfg.hidden_size, bias=False)
+        self.q_norm, self.k_norm = RMSNorm(self.head_dim, cfg), RMSNorm(self.head_dim, cfg)
+
+    def make_qkv(self, x: Tensor, rope: Rope, table: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """q [rows, heads, head_dim], k and v [rows, kv_heads, head_dim] of x [rows, hidden]."""
+        y = self.qkv(x).view(x.shape[0], -1, self.head_dim)
+        qk, v = y.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
+        qk = F.rms_norm(qk.float(), (self.head_dim,), None, self.q_norm.eps)
+        scales = (self.q_norm.scale().expand(self.heads, -1), self.k_norm.scale().expand(self.kv_heads, -1))
+        qk = (qk * torch.cat(scales)).to(x.dtype)
+        q, k = rope(qk, table).split((self.heads, self.kv_heads), dim=1)
+        return q, k, v
+
+    def make_kv(self, x: Tensor, rope: Rope, table: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """k and v alone, for rows that are only attended to."""
+        w = self.qkv.weight[self.heads * self.head_dim :]
+        k, v = F.linear(x, w).view(x.shape[0], 2, self.kv_heads, self.head_dim).unbind(1)
+        return rope(self.k_norm(k), table), v
+
+
+class MLP(nn.Module):
+    """Gated MLP: SiLU, or SwiGLU-OAI with its clamps (gate and up in split halves)."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(cfg.hidden_size, 2 * cfg.intermediate_size, bias=False)
+        self.down = nn.Linear(cfg.intermediate_size, cfg.hidden_size, bias=False)
+        self.oai, self.alpha, self.limit = cfg.activation == "swigluoai", cfg.swiglu_alpha, cfg.swiglu_limit
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        if self.oai:
+            gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+            return self.down(gate * torch.sigmoid(self.alpha * gate) * (up + 1.0))
+        return self.down(F.silu(gate) * up)
+
+
+class DecoderLayer(nn.Module):
+    """Pre-norm attention and MLP, each added to the residual stream."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        self.input_norm, self.post_norm = RMSNorm(cfg.hidden_size, cfg), RMSNorm(cfg.hidden_size, cfg)
+        self.attn, self.mlp = Attention(cfg), MLP(cfg)
+
+    def forward(self, x: Tensor, index: int, rope: Rope, table: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        q, k, v = self.attn.make_qkv(self.input_norm(x), rope, table)
+        x = x + self.attn.o(attend(index, q, k, v))
+        return x + self.mlp(self.post_norm(x))

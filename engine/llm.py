@@ -1,0 +1,221 @@
+"""LLM: text in, Completions out. Holds the one generate loop and the only tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence as Ids
+
+import numpy as np
+import torch
+
+from engine.api import Completion, Request
+from engine.config import EngineConfig, QuantMode
+from engine.draft import DRAFTERS, Drafter
+from engine.errors import EngineError
+from engine.kv_cache import KVCache, LayerSpec, bytes_per_token
+from engine.model import Target
+from engine.prefix_cache import OutOfPages, PagePool, PageTable
+from engine.request import Sequence
+from engine.runner import Runner, page_tables
+from engine.scheduler import Scheduler
+from engine.tokenizer import Tokenizer
+from engine.weights import load_target
+
+_TORCH = {"float32": torch.float32, "bf16": torch.bfloat16}
+
+
+class LLM:
+    """A target, with a draft or without, ready to generate.
+
+    drafter: an object to use in place of the one config.draft names; "scripted" needs it. Raises
+    EngineError for a checkpoint, draft or memory limit that does not do.
+    """
+
+    def __init__(self, config: EngineConfig, *, drafter: Drafter | None = None) -> None:
+        self.config = config
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.device = _device(config.device)
+        dtype = config.dtype if config.dtype != "auto" else "float32" if self.device.type == "cpu" else "bf16"
+        self.quant = QuantMode.preset(config.quant, dtype)
+        self.tokenizer = Tokenizer(config.model)
+        self.target = load_target(config.model, dtype=_TORCH[self.quant.act], device=str(self.device))
+        self.drafter = self._drafter(drafter) if config.k else None
+        self.max_model_len = self._max_model_len()
+
+        layers = _layers(self.target, self.drafter, self.quant)
+        pages = config.num_pages or self._default_pages(bytes_per_token(layers))
+        self.cache = KVCache(
+            layers, num_pages=pages, page_size=config.page_size, device=self.device, dtype=_TORCH[self.quant.act]
+        )
+        if self.drafter:
+            self.drafter.bind(self.cache, self.target.cfg.num_layers)
+        self.pool = PagePool(pages, config.page_size, config.prefix_cache)
+        self.scheduler = Scheduler(
+            self.pool, max_batch=config.max_batch, max_batched_tokens=config.max_batched_tokens, k=config.k
+        )
+        self.runner = Runner(self.target, self.drafter, self.cache, config.k)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Totals since this LLM was made. verify_steps counts Steps with k >= 1; rows leave out padding."""
+        run, plan = self.runner, self.scheduler
+        return {
+            "prefill_tokens": run.prefill_tokens,
+            "prefill_ticks": run.prefill_ticks,
+            "decode_ticks": run.decode_ticks,
+            "decode_rows": run.decode_rows,
+            "verify_steps": run.verify_steps,
+            "preemptions": plan.preemptions,
+            "cached_tokens": plan.cached_tokens,
+            "peak_pages": plan.peak_pages,
+            "kv_bytes_per_token": self.cache.bytes_per_token(),
+        }
+
+    @torch.inference_mode()
+    def generate(
+        self, requests: Iterable[Request], on_finish: Callable[[Completion], None] | None = None
+    ) -> list[Completion]:
+        """Complete every request; the list is in the order of `requests`.
+
+        on_finish is called with each Completion as it finishes. All prompts are checked before any is
+        run. Raises EngineError, naming the request, for an empty or too long prompt, a token id outside
+        the vocabulary, or a request that the KV pool can never hold.
+        """
+        seqs = self._sequences(list(requests))
+        done: dict[int, Completion] = {}
+        self.scheduler.add(seqs)
+        try:
+            while (plan := self.scheduler.next()) is not None:
+                self.runner.tick(plan)
+                for seq in self.scheduler.settle(plan):
+                    seq.close()
+                    done[id(seq)] = completion = seq.completion(self.tokenizer.decode)
+                    if on_finish:
+                        on_finish(completion)
+        finally:
+            self.scheduler.abort()
+        return [done[id(s)] for s in seqs]
+
+    @torch.inference_mode()
+    def score(self, prompt_ids: Ids[int], continuation_ids: Ids[int]) -> tuple[list[float], list[bool]]:
+        """Log-probability of each continuation token after what precedes it, and whether it is the argmax.
+
+        Natural logarithm of the target's plain softmax. Raises EngineError for an empty prompt or
+        continuation, a token id outside the vocabulary, or more tokens than the context or the pool hold.
+        """
+        ids, first = [*prompt_ids, *continuation_ids], len(prompt_ids)
+        self._check_ids("score", prompt_ids)
+        self._check_ids("score", continuation_ids, "continuation")
+        if len(ids) - 1 > self.max_model_len:
+            raise EngineError(f"score: {first} + {len(ids) - first} tokens do not fit in {self.max_model_len}")
+        table = PageTable(self.pool)
+        try:
+            start = table.reuse(ids[:first], len(ids) - 1)
+        except OutOfPages as e:
+            raise EngineError(f"score: {e}", "raise num_pages or memory_limit_mb") from None
+        logprobs: list[float] = []
+        greedy: list[bool] = []
+        try:
+            while start < len(ids) - 1:
+                end = min(start + self.config.max_batched_tokens, len(ids) - 1)
+                rows = torch.tensor([ids[start:end]], device=self.device)
+                pages = page_tables([table], end)
+                hidden = self.runner.forward(rows, np.array([start]), np.array([end - start]), pages)
+                skip = max(first - 1 - start, 0)
+                if skip < end - start:
+                    logits = self.target.logits(hidden[skip:])
+                    follow = torch.tensor(ids[start + skip + 1 : end + 1], device=self.device)
+                    logprobs += logits.log_softmax(-1).gather(1, follow[:, None]).squeeze(1).tolist()
+                    greedy += (logits.argmax(-1) == follow).tolist()
+                start = end
+            table.publish(ids, start)
+        finally:
+            table.release()
+        return logprobs, greedy
+
+    def _sequences(self, requests: list[Request]) -> list[Sequence]:
+        """Checked and tokenised requests."""
+        texts = [r.prompt for r in requests if isinstance(r.prompt, str)]
+        encoded = iter(self.tokenizer.encode(texts))
+        prompts = [next(encoded) if isinstance(r.prompt, str) else list(r.prompt) for r in requests]
+        return [self._sequence(r, p) for r, p in zip(requests, prompts, strict=True)]
+
+    def _sequence(self, request: Request, prompt: list[int]) -> Sequence:
+        params, name = request.params, f"request {request.id}"
+        self._check_ids(name, prompt)
+        if len(prompt) + 1 > self.max_model_len:
+            raise EngineError(f"{name}: its prompt has {len(prompt)} tokens, the context holds {self.max_model_len} "
+                              "with at least one of output", "shorten the prompt or raise max_model_len")  # fmt: skip
+        # a stop string that is one special token leaves no text, so it is watched for as a token
+        special = {self.tokenizer.special[s]: s for s in params.stop if s in self.tokenizer.special}
+        plain = tuple(s for s in params.stop if s not in self.tokenizer.special)
+        eos = () if params.ignore_eos else self.target.cfg.eos_token_ids
+        seq = Sequence(
+            request,
+            prompt,
+            max_model_len=self.max_model_len,
+            stop_ids={t: str(t) for t in (*eos, *params.stop_token_ids)} | special,
+            watch=self.tokenizer.watch(plain) if plain else None,
+            run_seed=self.config.seed,
+            table=PageTable(self.pool),
+        )
+        longest = min(len(prompt) + seq.limit + self.config.k, self.max_model_len)
+        need = self.pool.pages_for(longest)
+        if need > self.pool.num_pages:
+            raise EngineError(f"{name}: {len(prompt)} prompt and {seq.limit} output tokens need {need} KV pages, the "
+                              f"pool has {self.pool.num_pages}", "raise num_pages or memory_limit_mb, or lower "
+                              "max_tokens")  # fmt: skip
+        return seq
+
+    def _check_ids(self, name: str, ids: Ids[int], what: str = "prompt") -> None:
+        vocab = self.target.cfg.vocab_size
+        if not ids:
+            raise EngineError(f"{name}: its {what} has 0 tokens", "give at least one token")
+        low, high = min(ids), max(ids)
+        if low < 0 or high >= vocab:
+            bad = low if low < 0 else high
+            raise EngineError(f"{name}: its {what} of {len(ids)} tokens holds the id {bad}, the vocabulary has "
+                              f"0 to {vocab - 1}", "use the model's own tokenizer")  # fmt: skip
+
+    def _drafter(self, given: Drafter | None) -> Drafter:
+        if given is not None:
+            return given
+        if self.config.draft not in DRAFTERS:
+            raise EngineError(f"the draft {self.config.draft} has no checkpoint to load", "hand LLM a drafter object")
+        return DRAFTERS[self.config.draft](self.config, self.target)
+
+    def _max_model_len(self) -> int:
+        longest = self.target.cfg.max_positions
+        if self.drafter and self.drafter.kv:
+            longest = min(longest, self.drafter.kv.max_positions)
+        if self.config.max_model_len > longest:
+            raise EngineError(f"max_model_len is {self.config.max_model_len}, the checkpoints allow {longest}",
+                              f"use at most {longest}")  # fmt: skip
+        return self.config.max_model_len or longest
+
+    def _default_pages(self, per_token: int) -> int:
+        """Pages for max_batch full-length sequences, as far as memory_limit_mb allows (1 MB is 2**20 bytes)."""
+        size = self.config.page_size
+        limit = self.config.memory_limit_mb * 2**20 // (per_token * size)
+        if limit < 1:
+            raise EngineError(f"memory_limit_mb is {self.config.memory_limit_mb}, one KV page takes "
+                              f"{per_token * size} bytes", "raise memory_limit_mb")  # fmt: skip
+        return min(limit, self.config.max_batch * -(-self.max_model_len // size))
+
+
+def _layers(target: Target, drafter: Drafter | None, quant: QuantMode) -> list[LayerSpec]:
+    """KV layers of the target in its KV format, then of the draft in the compute dtype."""
+    t = target.cfg
+    layers = [LayerSpec(format=quant.kv, kv_heads=t.num_kv_heads, head_dim=t.head_dim)] * t.num_layers
+    if drafter and drafter.kv:
+        d = drafter.kv
+        layers += [LayerSpec(format=quant.act, kv_heads=d.num_kv_heads, head_dim=d.head_dim)] * d.num_layers
+    return layers
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise EngineError("device is cuda, but torch finds none", "use device cpu")
+    return torch.device(name)

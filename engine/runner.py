@@ -1,0 +1,160 @@
+"""One tick: rows -> propose -> target forward -> verify -> commit."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.attention import PagedAttend
+from engine.batch import Batch
+from engine.draft import Drafter, Proposal
+from engine.errors import EngineError
+from engine.kv_cache import KVCache
+from engine.model import Target
+from engine.prefix_cache import PageTable
+from engine.request import Sequence
+from engine.sampling import Laws, Purpose, draw, probabilities, uniforms
+from engine.scheduler import Chunk, Plan
+from engine.verify import Decision, accept_greedy, accept_sampled
+
+
+class Runner:
+    """Runs plans on a target with a draft, and commits what they give to the sequences."""
+
+    def __init__(self, target: Target, drafter: Drafter | None, cache: KVCache, k: int) -> None:
+        self.target, self.drafter, self.cache, self.k = target, drafter, cache, k
+        self.prefill_tokens = self.prefill_ticks = 0
+        self.decode_ticks = self.decode_rows = self.verify_steps = 0
+
+    def tick(self, plan: Plan) -> None:
+        """Run one plan. Raises EngineError where the model's logits are not numbers."""
+        if plan.prefill:
+            self._prefill(plan.prefill)
+        else:
+            self._decode(plan.decode)
+
+    def forward(self, ids: Tensor, starts: np.ndarray, counts: np.ndarray, tables: np.ndarray) -> Tensor:
+        """Final hidden [n * width, hidden] of rows start..start+count-1 of n sequences; their K and V are stored.
+
+        ids: int64 [n, width]; starts, counts: int64 [n]; tables: int64 [n, pages], see `page_tables`.
+        """
+        batch = _batch(ids, starts, counts, tables, self.cache.page_size)
+        attend = PagedAttend(batch, self.cache)
+        capture = self.drafter.capture if self.drafter else ()
+        hidden, features = self.target(batch.ids.flatten(), batch.positions.flatten(), attend, capture)
+        if self.drafter:
+            self.drafter.observe(batch, features)
+        return hidden
+
+    def _prefill(self, chunks: list[Chunk]) -> None:
+        starts = np.array([c.start for c in chunks])
+        counts = np.array([c.count for c in chunks])
+        width = int(counts.max())
+        ids = np.zeros((len(chunks), width), dtype=np.int64)
+        for row, c in zip(ids, chunks, strict=True):
+            row[: c.count] = c.seq.tokens[c.start : c.start + c.count]
+        tables = page_tables([c.seq.table for c in chunks], int((starts + counts).max()))
+        hidden = self.forward(self._to_device(ids), starts, counts, tables)
+        self.prefill_ticks += 1
+        self.prefill_tokens += int(counts.sum())
+        for c in chunks:
+            c.seq.stored = c.start + c.count
+
+        ends = [i for i, c in enumerate(chunks) if c.last]
+        if not ends:
+            return
+        last = torch.tensor([i * width + chunks[i].count - 1 for i in ends], device=hidden.device)
+        seqs = [chunks[i].seq for i in ends]
+        anchors = np.array([s.stored - 1 for s in seqs])  # the last prompt token stands where an anchor would
+        logits = self.target.logits(hidden[last]).unsqueeze(1)
+        token = self._decide(logits, None, anchors, self._laws(seqs)).token
+        for seq, t in zip(seqs, token.tolist(), strict=True):
+            seq.commit_first(t)
+
+    def _decode(self, seqs: list[Sequence]) -> None:
+        laws = self._laws(seqs)
+        starts = np.array([s.stored for s in seqs])  # each anchor's position
+        wanted = [s.draft_room(self.k) for s in seqs]
+        tables = page_tables([s.table for s in seqs], int(starts.max()) + 1 + max(wanted))
+        proposal = None
+        if self.drafter and any(wanted):
+            proposal = self.drafter.propose(seqs, wanted, self._to_device(tables), laws)
+            proposal = proposal if any(proposal.counts) else None
+
+        ids = self._to_device(np.array([[s.tokens[-1]] for s in seqs]))
+        counts = np.ones_like(starts)
+        if proposal:
+            ids = torch.cat((ids, proposal.tokens), dim=1)
+            counts += np.array(proposal.counts)
+        hidden = self.forward(ids, starts, counts, tables)
+        logits = self.target.logits(hidden).view(len(seqs), ids.shape[1], -1)
+        decision = self._decide(logits, proposal, starts, laws)
+        self.decode_ticks += 1
+        self.decode_rows += int(counts.sum())
+        self._commit(seqs, ids, proposal, decision)
+
+    def _decide(self, logits: Tensor, proposal: Proposal | None, starts: np.ndarray, laws: Laws | None) -> Decision:
+        """What the target makes of a proposal. logits: [n, width, vocab]; starts: [n], the anchors' positions."""
+        top, targets = logits.max(-1)
+        if not bool(torch.isfinite(top.sum())):
+            raise EngineError("the target's logits hold a NaN or an infinity", "check the weights and the KV format")
+        if proposal is None:
+            none = targets.new_zeros(targets.shape[0])
+            if laws is None:
+                return Decision(none, targets[:, 0])
+            u = uniforms(laws.keys, starts + 1, 1, Purpose.TARGET).to(logits.device)
+            return Decision(none, draw(probabilities(logits, laws)[:, 0], u[:, 0]))
+        k = proposal.tokens.shape[1]
+        counts = None
+        if min(proposal.counts) < k:
+            counts = torch.tensor(proposal.counts, device=logits.device)
+        if laws is None:
+            return accept_greedy(targets, proposal.tokens, counts)
+        u_accept = uniforms(laws.keys, starts + 1, k, Purpose.ACCEPT).to(logits.device)
+        u_token = uniforms(laws.keys, starts + 1, k + 1, Purpose.TARGET).to(logits.device)
+        p = probabilities(logits, laws)
+        return accept_sampled(p, proposal.probs, proposal.tokens, u_accept, u_token, counts)
+
+    def _commit(self, seqs: list[Sequence], ids: Tensor, proposal: Proposal | None, decision: Decision) -> None:
+        if proposal is None:
+            for seq, token in zip(seqs, decision.token.tolist(), strict=True):
+                seq.commit_step([token], 0)
+            return
+        rows = torch.cat((decision.accepted[:, None], decision.token[:, None], ids[:, 1:]), dim=1).tolist()
+        confidence = [()] * len(seqs) if proposal.confidence is None else proposal.confidence.tolist()
+        for seq, k, (accepted, token, *drafts), c in zip(seqs, proposal.counts, rows, confidence, strict=True):
+            seq.commit_step([*drafts[:accepted], token], k, tuple(c[:k]))
+            self.verify_steps += k > 0
+
+    def _laws(self, seqs: list[Sequence]) -> Laws | None:
+        return Laws.of([s.params for s in seqs], [s.key for s in seqs], self.cache.device)
+
+    def _to_device(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.cache.device)
+
+
+def page_tables(tables: list[PageTable], length: int) -> np.ndarray:
+    """int64 [n, pages]: the pages that cover `length` tokens of each sequence, padded with 0."""
+    count = tables[0].pool.pages_for(length)
+    out = np.zeros((len(tables), count), dtype=np.int64)
+    for row, table in zip(out, tables, strict=True):
+        pages = table.pages[:count]
+        row[: len(pages)] = pages
+    return out
+
+
+def _batch(ids: Tensor, starts: np.ndarray, counts: np.ndarray, tables: np.ndarray, page_size: int) -> Batch:
+    """The Batch of rows start..start+count-1 of each sequence; places past a count are padding."""
+    n, width = ids.shape
+    positions = starts[:, None] + np.arange(width)
+    padded = int(counts.min()) < width
+    if padded:
+        positions = np.where(np.arange(width) < counts[:, None], positions, -1)
+    page, offset = np.divmod(positions, page_size)
+    slots = tables[np.arange(n)[:, None], page] * page_size + offset
+    if padded:
+        slots[positions < 0] = -1
+    parts = (torch.from_numpy(a).to(ids.device) for a in (positions, slots, tables, starts + counts))
+    positions_t, slots_t, tables_t, lengths_t = parts
+    return Batch(ids=ids, positions=positions_t, slots=slots_t, page_table=tables_t, lengths=lengths_t)

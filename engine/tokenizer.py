@@ -1,0 +1,58 @@
+"""Text to ids and back: a thin layer over the tokenizer.json of a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer as HfTokenizer
+from tokenizers.decoders import DecodeStream
+
+from engine.errors import EngineError
+
+
+class Tokenizer:
+    """The only tokenizer of the engine. No token is added to a prompt, and special tokens leave no text."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise EngineError(f"{path} does not exist", "give a model folder with a tokenizer.json")
+        try:
+            self.inner = HfTokenizer.from_file(str(path))
+        except Exception as e:  # the library raises bare Exception for every malformed file
+            raise EngineError(f"{path} cannot be read ({e})", "restore the file") from None
+        self.inner.no_truncation()
+        self.inner.no_padding()
+        self.special = {t.content: i for i, t in self.inner.get_added_tokens_decoder().items() if t.special}
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Ids of each text. Special tokens written out in a text become their ids."""
+        return [e.ids for e in self.inner.encode_batch(texts, add_special_tokens=False)]
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of ids, without special tokens."""
+        return self.inner.decode(ids, skip_special_tokens=True)
+
+    def watch(self, stop: tuple[str, ...]) -> StopWatch:
+        """A watcher for stop strings in one request's output."""
+        return StopWatch(self.inner, stop)
+
+
+class StopWatch:
+    """Decodes one output token by token and looks for stop strings, which may span tokens and steps."""
+
+    def __init__(self, inner: HfTokenizer, stop: tuple[str, ...]) -> None:
+        self._inner, self._stop = inner, stop
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._reach = max(len(s) for s in stop) - 1
+        self.text = ""
+
+    def push(self, token: int) -> tuple[int, str] | None:
+        """(where the earliest stop string begins in the text, the string) once one is complete."""
+        piece = self._stream.step(self._inner, token)
+        if not piece:
+            return None
+        start = max(0, len(self.text) - self._reach)
+        self.text += piece
+        found = [(at, s) for s in self._stop if (at := self.text.find(s, start)) >= 0]
+        return min(found, key=lambda f: f[0]) if found else None

@@ -1,0 +1,164 @@
+"""Checkpoints on disk to modules and back: safetensors beside a config.json, with the published names.
+
+The modules pack q, k, v and gate, up into one matrix each; the files keep them apart.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from engine.config import DraftConfig, ModelConfig, load_draft_config, load_model_config
+from engine.draft.block import BlockDraft
+from engine.errors import EngineError
+from engine.model import Target
+
+_LAYER = {  # parameter of a DecoderLayer -> the tensors it is made of, joined along dim 0
+    "input_norm.weight": ("input_layernorm.weight",),
+    "post_norm.weight": ("post_attention_layernorm.weight",),
+    "attn.qkv.weight": ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
+    "attn.o.weight": ("self_attn.o_proj.weight",),
+    "attn.q_norm.weight": ("self_attn.q_norm.weight",),
+    "attn.k_norm.weight": ("self_attn.k_norm.weight",),
+    "mlp.gate_up.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
+    "mlp.down.weight": ("mlp.down_proj.weight",),
+}
+
+
+def _layer_names(prefix: str, count: int) -> dict[str, tuple[str, ...]]:
+    return {
+        f"layers.{i}.{ours}": tuple(f"{prefix}layers.{i}.{t}" for t in theirs)
+        for i in range(count)
+        for ours, theirs in _LAYER.items()
+    }
+
+
+def target_names(cfg: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """Parameter name -> the file's tensor names it is joined from."""
+    names = {"embed.weight": ("model.embed_tokens.weight",), "norm.weight": ("model.norm.weight",)}
+    names |= _layer_names("model.", cfg.num_layers)
+    return names if cfg.tie_embeddings else names | {"head.weight": ("lm_head.weight",)}
+
+
+def draft_names(cfg: DraftConfig) -> dict[str, tuple[str, ...]]:
+    """The same for a DSpark draft, in DeepSpec's layout."""
+    names = {n: (n,) for n in ("fc.weight", "hidden_norm.weight", "norm.weight")}
+    names["markov_in.weight"] = ("markov_head.markov_w1.weight",)
+    names["markov_out.weight"] = ("markov_head.markov_w2.weight",)
+    if cfg.confidence:
+        names |= {f"confidence.{n}": (f"confidence_head.proj.{n}",) for n in ("weight", "bias")}
+    return names | _layer_names("", cfg.model.num_layers)
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a checkpoint folder. Raises EngineError for a missing, truncated or odd file."""
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    files = [single]
+    if index.exists():
+        files = sorted({folder / str(f) for f in json.loads(index.read_text())["weight_map"].values()})
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        if not file.is_file():
+            raise EngineError(f"weight file {file} does not exist", "restore the checkpoint folder")
+        try:
+            with safe_open(file, "pt") as f:
+                tensors |= {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 (not a dict)
+        except (SafetensorError, OSError) as e:
+            size = file.stat().st_size
+            raise EngineError(f"weight file {file} ({size} bytes) is damaged or truncated ({e})",
+                              "restore it from its source") from None  # fmt: skip
+    return tensors
+
+
+def _fill(module: nn.Module, names: dict[str, tuple[str, ...]], tensors: dict[str, Tensor], folder: Path) -> None:
+    """Copy the named tensors into the module and drop them from `tensors`."""
+    missing = [t for parts in names.values() for t in parts if t not in tensors]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise EngineError(f"{folder} lacks the tensor {missing[0]}{more}", "use a complete checkpoint")
+    params = dict(module.named_parameters())
+    with torch.no_grad():
+        for ours, parts in names.items():
+            whole = torch.cat([tensors.pop(t) for t in parts]) if len(parts) > 1 else tensors.pop(parts[0])
+            if whole.shape != params[ours].shape:
+                raise EngineError(f"{folder}: {', '.join(parts)} give shape {list(whole.shape)}, config.json "
+                                  f"says {list(params[ours].shape)}", "use files that belong together")  # fmt: skip
+            if not torch.isfinite(whole.float()).all():
+                raise EngineError(f"{folder}: {parts[0]} holds a NaN or an infinity", "restore the checkpoint")
+            params[ours].copy_(whole)
+
+
+def load_target(folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Target:
+    """The target of a checkpoint folder, ready for inference. Raises EngineError."""
+    cfg = load_model_config(folder)
+    target, tensors = Target(cfg), read_tensors(folder)
+    _fill(target, target_names(cfg), tensors, folder)
+    if cfg.tie_embeddings:
+        tensors.pop("lm_head.weight", None)
+    _refuse_rest(tensors, folder)
+    return target.to(device=device, dtype=dtype).eval().requires_grad_(False)
+
+
+def load_draft(folder: Path, target: Target, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> BlockDraft:
+    """The DSpark draft of a checkpoint folder for `target`. Raises EngineError when they do not fit."""
+    cfg = load_draft_config(folder)
+    t, m = target.cfg, cfg.model
+    for what, ours, theirs in (
+        ("hidden size", m.hidden_size, t.hidden_size),
+        ("vocabulary", m.vocab_size, t.vocab_size),
+    ):
+        if ours != theirs:
+            raise EngineError(f"the draft {folder} has {what} {ours}, the target {theirs}", "use the target's own draft")
+    bad = [i for i in cfg.target_layer_ids if not -1 <= i < t.num_layers]
+    if bad or cfg.capture_convention != "post_layer":
+        raise EngineError(f"the draft {folder} captures layers {list(cfg.target_layer_ids)} "
+                          f"({cfg.capture_convention}); the target has {t.num_layers}",
+                          "use the target's own draft, with post-layer ids")  # fmt: skip
+    tensors = read_tensors(folder)
+    embed, head = target.embed, target.head
+    if "embed_tokens.weight" in tensors:
+        embed = nn.Embedding.from_pretrained(tensors.pop("embed_tokens.weight"))
+    if "lm_head.weight" in tensors:
+        head = nn.Linear(m.hidden_size, m.vocab_size, bias=False)
+        head.weight = nn.Parameter(tensors.pop("lm_head.weight"))
+    embed, head = embed.to(device=device, dtype=dtype), head.to(device=device, dtype=dtype)
+    draft = BlockDraft(cfg, embed, head)
+    _fill(draft, draft_names(cfg), tensors, folder)
+    _refuse_rest(tensors, folder)
+    return draft.to(device=device, dtype=dtype).eval().requires_grad_(False)
+
+
+def _refuse_rest(tensors: dict[str, Tensor], folder: Path) -> None:
+    if tensors:
+        name = sorted(tensors)[0]
+        raise EngineError(f"{folder} holds {len(tensors)} tensors that its config.json does not account for, "
+                          f"{name} among them", "use a checkpoint of a supported architecture")  # fmt: skip
+
+
+def save_checkpoint(
+    module: nn.Module, names: dict[str, tuple[str, ...]], folder: Path, *, dtype: torch.dtype = torch.float32
+) -> None:
+    """Write model.safetensors with the published names: each packed matrix is split as `_fill` joins it."""
+    params, out = dict(module.named_parameters()), {}
+    for ours, parts in names.items():
+        whole = params[ours].detach()
+        for name, piece in zip(parts, whole.split(_split_sizes(module, ours, len(parts), whole), dim=0), strict=True):
+            out[name] = piece.to(dtype).contiguous().clone()
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(out, folder / "model.safetensors.tmp", metadata={"format": "pt"})
+    (folder / "model.safetensors.tmp").replace(folder / "model.safetensors")
+
+
+def _split_sizes(module: nn.Module, name: str, parts: int, whole: Tensor) -> list[int]:
+    if parts == 1:
+        return [whole.shape[0]]
+    if parts == 2:
+        return [whole.shape[0] // 2] * 2
+    attn = module.get_submodule(name.removesuffix(".qkv.weight"))
+    q, kv = attn.heads * attn.head_dim, attn.kv_heads * attn.head_dim
+    return [q, kv, kv]

@@ -1,0 +1,58 @@
+"""The project's own engine, in this process. The only file that imports engine.LLM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine import LLM
+from engine.api import Request
+from evalkit.backends import OnFinish, Score
+from evalkit.config import Cell
+
+
+class InProcess:
+    """A Backend over engine.LLM, loaded at construction."""
+
+    def __init__(self, cell: Cell) -> None:
+        self._llm = LLM(cell.engine)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        device = self._llm.device
+        return {"device": device.type, "dtype": self._llm.quant.act, "device_name": _device_name(device)}
+
+    @property
+    def counters(self) -> Mapping[str, Any]:
+        return dict(self._llm.counters)
+
+    def generate(self, requests: Sequence[Request], on_finish: OnFinish) -> None:
+        self._llm.generate(requests, on_finish)
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
+        """Log-likelihoods, with the pair tokenised as one text, as lm-eval's own backends do."""
+        out = []
+        for context, continuation in pairs:
+            prompt, rest = self._encode_pair(context, continuation)
+            logprobs, greedy = self._llm.score(prompt, rest)
+            out.append(Score(logprob=sum(logprobs), greedy=all(greedy)))
+        return out
+
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        spaces = len(context) - len(context.rstrip())
+        if spaces:  # a space belongs to the token that follows it
+            context, continuation = context[:-spaces], context[-spaces:] + continuation
+        prefix = list(self._llm.target.cfg.eos_token_ids[:1])
+        if not context:
+            (whole,) = self._llm.tokenizer.encode([continuation])
+            return prefix, list(whole)
+        whole, head = self._llm.tokenizer.encode([context + continuation, context])
+        return list(head), list(whole[len(head) :])
+
+
+def _device_name(device: Any) -> str:
+    if device.type != "cuda":
+        return str(device.type)
+    import torch
+
+    return torch.cuda.get_device_name(device)

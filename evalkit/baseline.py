@@ -1,0 +1,244 @@
+"""What a run's score is compared with: a recorded K=0 run, question by question, and published scores."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evalkit import stats
+from evalkit.errors import EvalkitError
+from evalkit.records import SCHEMA, Run, Sample
+
+GOLDEN_DIR = Path(__file__).resolve().parent.parent / "golden"
+STRICT, FLEXIBLE = "strict-match", "flexible-extract"
+HASH_CHARS = 16  # 64 bits of each hash are stored and compared: enough for any task, and a third of the file
+BASELINE_MARKS = ("target_sha", "task_sha")  # what a run must share with its baseline, besides the prompts
+
+
+def mark(run: Run, key: str) -> Any:
+    """A fact that two runs may have to share: from the fingerprint, else from the cell; None if in neither."""
+    return run.fingerprint.get(key, run.cell.get(key))
+
+
+def baseline_command(run: Run) -> str:
+    cell = run.cell
+    return f"evalkit golden record --target {cell.get('target')} --task {cell.get('task')} --k 0 --quant float32"
+
+
+class Row(NamedTuple):
+    """One question of a baseline."""
+
+    prompt_hash: str
+    strict: int  # 0 or 1
+    flexible: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """Per-question results of a K=0 float32 run. `rows` is keyed by the (short) hash of the document."""
+
+    run_id: str
+    target: str
+    task: str
+    rows: Mapping[str, Row]
+    fingerprint: Mapping[str, Any]
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.rows:
+            raise EvalkitError(f"baseline {self.source or self.run_id} has no questions", "record it again")
+        for doc, row in self.rows.items():
+            if row.strict not in (0, 1) or row.flexible not in (0, 1):
+                raise EvalkitError(
+                    f"baseline {self.source or self.run_id} has scores {row.strict}, {row.flexible} for {doc}, "
+                    "expected 0 or 1",
+                    "record it again",
+                )
+
+    @property
+    def n(self) -> int:
+        return len(self.rows)
+
+    @property
+    def correct(self) -> int:
+        return sum(row.strict for row in self.rows.values())
+
+    @property
+    def score(self) -> float:
+        return self.correct / self.n
+
+
+def score_bit(sample: Sample, name: str) -> int:
+    """A sample's score as 0 or 1. Raises EvalkitError when it is missing or anything else (NaN included)."""
+    value = sample.scores.get(name)
+    if value is None or value not in (0, 1):
+        raise EvalkitError(f"sample {sample.doc_id} has {name} {value}, expected 0 or 1", "score the run again")
+    return int(value)
+
+
+def refuse_unfit(run: Run, what: str) -> None:
+    """Refuses a run that can be no standard for others: incomplete, a subset, failed or forced samples."""
+    again = "run the whole task again"
+    if not run.complete or len(run.samples) != run.expected:
+        raise EvalkitError(f"run {run.id} is incomplete ({len(run.samples)} of {run.expected}): no {what}", again)
+    if run.expected < run.task_size:
+        raise EvalkitError(f"run {run.id} has {run.expected} of {run.task_size} samples: no {what}", again)
+    failed = sum(bool(s.error) for s in run.samples)
+    if failed:
+        raise EvalkitError(f"run {run.id} has {failed} failed requests: no {what}", again)
+    if any(s.forced for s in run.samples):
+        raise EvalkitError(f"run {run.id} has forced acceptance: no {what}", "run with real acceptance")
+
+
+def record_baseline(run: Run, path: Path, *, write: bool = True) -> str:
+    """Makes `run` the baseline in `path` and returns a line with the old score and the new one.
+
+    Only a complete K=0 float32 run of the whole task is taken. With write=False nothing is written.
+    """
+    if run.cell.get("k") != 0 or run.cell.get("quant") != "float32":
+        raise EvalkitError(
+            f"run {run.id} is K={run.cell.get('k')} in {run.cell.get('quant')}: a baseline is K=0 in float32",
+            baseline_command(run),
+        )
+    refuse_unfit(run, "baseline")
+    _need_marks(run, BASELINE_MARKS)
+    rows = {
+        s.doc_hash[:HASH_CHARS]: Row(s.prompt_hash[:HASH_CHARS], score_bit(s, STRICT), score_bit(s, FLEXIBLE))
+        for s in run.samples
+    }
+    if len(rows) != len(run.samples):
+        raise EvalkitError(f"run {run.id} has {len(run.samples)} samples of {len(rows)} documents", "run it again")
+    marks = {key: mark(run, key) for key in (*BASELINE_MARKS, "shots", "temperature", "quant", "k")}
+    names = {key: str(run.cell.get(key)) for key in ("target", "task")}
+    new = Baseline(run_id=run.id, **names, rows=rows, fingerprint=marks, source=path.name)
+    old = load_baseline(path) if path.exists() else None
+    if write:
+        atomic_write(path, _baseline_text(new))
+    interval = stats.wilson(new.correct, new.n)
+    before = f"{old.score:.4f} ({old.correct}/{old.n}, run {old.run_id})" if old else "none"
+    return (
+        f"baseline {path.name}: {STRICT} old {before}, new {new.score:.4f} ({new.correct}/{new.n}, run {run.id}), "
+        f"95 % {interval.low:.4f} .. {interval.high:.4f}"
+    )
+
+
+def _need_marks(run: Run, keys: tuple[str, ...]) -> None:
+    absent = [key for key in keys if mark(run, key) in (None, "")]
+    if absent:
+        raise EvalkitError(f"run {run.id} does not say its {', '.join(absent)}", "run it again with this evalkit")
+
+
+def _baseline_text(baseline: Baseline) -> str:
+    head = {
+        "schema": SCHEMA,
+        "run": baseline.run_id,
+        "target": baseline.target,
+        "task": baseline.task,
+        "n": baseline.n,
+        "correct": baseline.correct,
+        "score": round(baseline.score, 6),
+        "fingerprint": dict(baseline.fingerprint),
+        "columns": ["doc_hash", "prompt_hash", STRICT, FLEXIBLE],
+    }
+    lines = ",\n".join(json.dumps([doc, *row], separators=(",", ":")) for doc, row in baseline.rows.items())
+    return json.dumps(head, indent=1)[:-2] + ',\n "rows": [\n' + lines + "\n]}\n"
+
+
+def load_baseline(path: Path) -> Baseline:
+    """Reads a baseline; one whose rows do not give its own n and count is refused."""
+    fix = "restore the file, or record the baseline again"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EvalkitError(f"{path} does not exist", "record a baseline first") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
+        raise EvalkitError(f"{path} cannot be read ({e})", fix) from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+        raise EvalkitError(f"{path} has schema {found}, expected {SCHEMA}", fix)
+    try:
+        rows = {str(doc): Row(str(prompt), strict, flexible) for doc, prompt, strict, flexible in data["rows"]}
+        found = Baseline(
+            run_id=data["run"],
+            target=data["target"],
+            task=data["task"],
+            rows=rows,
+            fingerprint=data["fingerprint"],
+            source=path.name,
+        )
+        said = (data["n"], data["correct"])
+    except (KeyError, TypeError, ValueError) as e:
+        raise EvalkitError(f"{path} is no baseline ({type(e).__name__}: {e})", fix) from None
+    if said != (found.n, found.correct) or len(data["rows"]) != found.n:
+        raise EvalkitError(f"{path} says n, correct = {said}, its rows give {found.n}, {found.correct}", fix)
+    return found
+
+
+def atomic_write(path: Path, text: str) -> None:
+    """The whole text or nothing: written beside `path`, then moved over it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as e:
+        beside.unlink(missing_ok=True)
+        raise EvalkitError(f"cannot write {path} ({e})", "free some space, or give another path") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceScore:
+    """A published score. `gates`: a run of the same target and task is judged against it; else only shown."""
+
+    name: str
+    target: str
+    task: str
+    shots: int | None
+    metric: str
+    score: float
+    n: int
+    correct: int
+    stderr: float | None
+    gates: bool
+    source: str
+    protocol: str
+
+    def __post_init__(self) -> None:
+        try:
+            rounds_to = round(self.correct / self.n, 4)
+        except (TypeError, ZeroDivisionError) as e:
+            raise EvalkitError(f"reference {self.name} has correct {self.correct} of n {self.n} ({e})") from None
+        if rounds_to != self.score:
+            raise EvalkitError(f"reference {self.name}: {self.correct}/{self.n} is {rounds_to}, not {self.score}")
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.metric} {self.score:.4f} ({self.correct}/{self.n})"
+
+    def not_comparable(self, run: Run) -> str:
+        """Why the run may not be compared with this score; "" when it may."""
+        shots = mark(run, "shots")
+        if run.cell.get("target") != self.target:
+            return f"it is of target {self.target}, this run of {run.cell.get('target')}"
+        if run.cell.get("task") != self.task:
+            return f"it is of task {self.task}, this run of {run.cell.get('task')}"
+        if self.shots is not None and shots is not None and shots != self.shots:
+            return f"it has {self.shots} shots, this run {shots}"
+        return ""
+
+
+def load_reference_scores(path: Path = GOLDEN_DIR / "reference_scores.yaml") -> tuple[ReferenceScore, ...]:
+    """The published scores that the project knows."""
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return tuple(ReferenceScore(**entry) for entry in data["scores"])
+    except (OSError, yaml.YAMLError, TypeError, KeyError) as e:
+        raise EvalkitError(f"{path} is no list of reference scores ({e})", "restore the file") from None

@@ -1,0 +1,309 @@
+"""The command line: each command parses, calls, prints and exits. Nothing heavy is imported before it is needed.
+
+Exit codes: 0 pass, 1 fail, 2 error, 3 inconclusive; 130 and 143 after Ctrl-C and SIGTERM.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from engine.errors import EngineError
+from evalkit.errors import EvalkitError
+
+if TYPE_CHECKING:
+    from evalkit.config import Cell
+    from evalkit.records import Run, Verdict
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+                  help="Evaluate a target with its speculative decoding draft: accuracy, accepted length, verdict.")  # fmt: skip
+golden_app = typer.Typer(no_args_is_help=True, help="Golden accepted lengths.", rich_markup_mode=None)
+baseline_app = typer.Typer(no_args_is_help=True, help="Baselines: K=0 scores, question by question.", rich_markup_mode=None)
+app.add_typer(golden_app, name="golden")
+app.add_typer(baseline_app, name="baseline")
+
+RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Folder of the stored runs.")]
+RunArg = Annotated[str, typer.Argument(help="A run's folder, or its id.", metavar="RUN")]
+Task = Annotated[str, typer.Option(help="gradeschool, gsm8k, gsm8k_inferencex, or an lm-eval YAML.")]
+Model = Annotated[str, typer.Option("--model", "--target", help="Target: gradeschool-m3, or a checkpoint's folder.")]
+Draft = Annotated[str, typer.Option("--draft", "--draft-path", help="dspark, dspark-weak, ngram, none, or a folder.")]
+K = Annotated[int | None, typer.Option("--k", help="Draft tokens a step, 0 (no draft) to 7.  [default: 7]")]
+Quant = Annotated[str, typer.Option(help="float32, bf16, fp8 or nvfp4: format of the KV cache.")]
+Data = Annotated[Path | None, typer.Option(help="JSONL in place of the task's test data.")]
+Threads = Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
+Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
+BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
+GoldenOpt = Annotated[Path | None, typer.Option("--golden", help="Golden curve.  [default: golden/]")]
+Margin = Annotated[float | None, typer.Option(help="Loss of accuracy that is accepted.  [default: 0.01]")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")]
+
+
+@app.command()
+def run(
+    task: Task = "gradeschool",
+    k: K = None,
+    quant: Quant = "float32",
+    draft: Draft = "dspark",
+    model: Model = "gradeschool-m3",
+    data: Data = None,
+    limit: Annotated[int, typer.Option(help="Run this many documents, drawn with the seed; 0 runs all.")] = 0,
+    shots: Annotated[int | None, typer.Option(help="Few-shot examples.  [default: the task's]")] = None,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_p: Annotated[float, typer.Option("--top-p", help="1 is off.")] = 1.0,
+    top_k: Annotated[int, typer.Option("--top-k", help="0 is off.")] = 0,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Limit of an answer; 0 takes the task's.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
+    draft_width: Width = "k",
+    batch: Batch = 64,
+    threads: Threads = 0,
+    device: Device = "auto",
+    prefix_cache: Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")] = True,
+    runs_dir: RunsDir = Path("runs"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever was interrupted.")] = False,
+    gate: Annotated[bool, typer.Option("--gate/--no-gate", help="Judge the run; the exit code is the verdict.")] = True,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")] = True,
+) -> None:
+    """Run one setting of a task, store it, judge it and write its report."""
+    from evalkit.config import Cell
+
+    cell = Cell.make(
+        task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
+        device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
+        top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed,
+    )  # fmt: skip
+    made = _run(cell, runs_dir, fresh=fresh)
+    from evalkit import console
+
+    out = console.console()
+    out.print(console.run_table(made))
+    verdict = _judge(made) if gate else None
+    if verdict is not None:
+        out.print(console.verdict_text(verdict))
+    if report:
+        out.print(f"report: {_write_report(made, verdict, runs_dir / made.id / 'report.html')}")
+    out.print(f"run: {runs_dir / made.id}")
+    raise typer.Exit(_code(verdict))
+
+
+@app.command()
+def gate(
+    which: RunArg,
+    baseline: BaselineOpt = None,
+    golden: GoldenOpt = None,
+    margin: Margin = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Judge a stored run. Exits 0 pass, 1 fail, 3 inconclusive."""
+    from evalkit import console
+
+    verdict = _judge(_load(which, runs_dir), baseline=baseline, golden=golden, margin=margin)
+    if as_json:
+        print(console.verdict_json(verdict))
+    else:
+        console.console().print(console.verdict_text(verdict))
+    raise typer.Exit(_code(verdict))
+
+
+@app.command()
+def report(
+    which: RunArg,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML file.  [default: in the run]")] = None,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Write the HTML report of a stored run."""
+    from evalkit.store import find_run
+
+    folder = find_run(which, runs_dir)
+    made = _load(which, runs_dir)
+    print(f"report: {_write_report(made, _judge(made), output or folder / 'report.html')}")
+
+
+@app.command("list")
+def list_(runs_dir: RunsDir = Path("runs")) -> None:
+    """List the stored runs."""
+    from evalkit import console
+    from evalkit.store import list_runs, load_run
+
+    heads = list_runs(runs_dir)
+    if not heads:
+        print(f"no runs in {runs_dir}")
+        return
+    console.console().print(console.runs_table([load_run(runs_dir / head["id"]) for head in heads]))
+
+
+@app.command()
+def show(
+    which: RunArg,
+    as_json: Annotated[bool, typer.Option("--json", help="Print settings, fingerprint and provenance.")] = False,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Show one stored run."""
+    import json
+
+    from evalkit import console
+
+    made = _load(which, runs_dir)
+    if as_json:
+        print(json.dumps(console.settings(made), indent=1))
+    else:
+        console.console().print(console.run_table(made))
+
+
+@golden_app.command("record")
+def golden_record(
+    which: Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")] = None,
+    target: Model = "gradeschool-m3",
+    draft: Draft = "dspark",
+    task: Task = "gradeschool",
+    k: Annotated[list[int] | None, typer.Option("--k", help="Run this K now (may be repeated); 0 is the baseline.")] = None,
+    quant: Quant = "float32",
+    threads: Threads = 0,
+    device: Device = "auto",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file.  [default: in golden/]")] = None,
+    yes: Yes = False,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Record accepted lengths as golden, from stored runs or new ones; shows old and new first."""
+    from evalkit.config import Cell
+
+    runs = [_load(word, runs_dir) for word in which or []]
+    if runs and k:
+        raise EvalkitError("both stored runs and --k are given", "give one of them")
+    if not runs and not k:
+        raise EvalkitError("neither a stored run nor --k is given", "give runs, or --k 7 to run and record")
+    for one in k or []:
+        cell = Cell.make(task=task, model=target, draft=draft, k=one, quant=quant, threads=threads, device=device)
+        runs.append(_run(cell, runs_dir))
+    from evalkit import golden
+
+    plain = [r for r in runs if r.cell.get("k") == 0]
+    for one in plain:
+        _record_baseline(one, output if len(plain) == len(runs) else None, yes)
+    if drafted := [r for r in runs if r.cell.get("k")]:
+        cell_ = drafted[0].cell
+        path = output or golden.golden_path(str(cell_["target"]), str(cell_["draft"]))
+        print(golden.record_curve(drafted, path, write=False))
+        if _agreed(path, yes):
+            golden.record_curve(drafted, path)
+
+
+@baseline_app.command("record")
+def baseline_record(
+    which: RunArg,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file.  [default: in golden/]")] = None,
+    yes: Yes = False,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Record a stored K=0 float32 run as the baseline of its target; shows old and new first."""
+    _record_baseline(_load(which, runs_dir), output, yes)
+
+
+def _record_baseline(made: Run, output: Path | None, yes: bool) -> None:
+    from evalkit import baseline, golden
+
+    path = output or golden.baseline_path(str(made.cell["target"]))
+    print(baseline.record_baseline(made, path, write=False))
+    if _agreed(path, yes):
+        baseline.record_baseline(made, path)
+
+
+def _agreed(path: Path, yes: bool) -> bool:
+    if not yes and not sys.stdin.isatty():
+        raise EvalkitError(f"{path} is not written: there is nobody to ask", "add --yes")
+    if yes or typer.confirm(f"write {path}?"):
+        print(f"recorded: {path}")
+        return True
+    raise typer.Exit(2)
+
+
+def _run(cell: Cell, runs_dir: Path, *, fresh: bool = False) -> Run:
+    from evalkit.progress import Progress
+    from evalkit.run import Interrupted, run_cell
+
+    try:
+        return run_cell(cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh)
+    except Interrupted as e:
+        print(f"interrupted: {e}", file=sys.stderr)
+        raise typer.Exit(e.exit_code) from None
+
+
+def _load(which: str, runs_dir: Path) -> Run:
+    from evalkit.store import find_run, load_run
+
+    return load_run(find_run(which, runs_dir))
+
+
+def _judge(
+    made: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
+) -> Verdict:
+    from dataclasses import replace
+
+    from evalkit import golden as standards
+    from evalkit.gate import GateSpec, judge
+
+    found = standards.defaults_for(made)
+    spec = GateSpec() if margin is None else GateSpec(accuracy_margin=margin)
+    verdict = judge(
+        made,
+        baseline=found.baseline if baseline is None else _read_baseline(baseline),
+        golden=found.golden if golden is None else standards.read_curve(golden),
+        references=found.references,
+        spec=spec,
+    )
+    missing = tuple(m for m in found.missing if not (baseline and "baseline" in m) and not (golden and "curve" in m))
+    return replace(verdict, notes=verdict.notes + missing)
+
+
+def _read_baseline(path: Path):  # noqa: ANN202 - Baseline, which would cost an import
+    """A baseline file, or a K=0 run taken as one."""
+    import tempfile
+
+    from evalkit.baseline import load_baseline, record_baseline
+    from evalkit.store import load_run
+
+    if not path.is_dir():
+        return load_baseline(path)
+    with tempfile.TemporaryDirectory() as folder:
+        made = load_run(path)
+        record_baseline(made, Path(folder) / f"{made.id}.json")
+        return load_baseline(Path(folder) / f"{made.id}.json")
+
+
+def _write_report(made: Run, verdict: Verdict | None, path: Path) -> Path:
+    from evalkit.report.render import write_report
+
+    return write_report(path, run=made, verdict=verdict)
+
+
+def _code(verdict: Verdict | None) -> int:
+    from evalkit.records import EXIT_CODE
+
+    return 0 if verdict is None else EXIT_CODE[verdict.outcome]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit code. What the user can mend is two lines, never a traceback."""
+    try:
+        app(args=argv if argv is None else list(argv), prog_name="evalkit")
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else int(e.code is not None)
+    except (EngineError, EvalkitError) as e:
+        print(f"error: {e.what}", file=sys.stderr)
+        if e.fix:
+            print(f"fix: {e.fix}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: nothing was run", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

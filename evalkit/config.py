@@ -1,0 +1,200 @@
+"""What is to be run: Cell, one full setting. Standard library only.
+
+A Cell holds an EngineConfig, so K, the quant mode and the draft are defined once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.config import EngineConfig, nearest
+from evalkit.errors import EvalkitError
+
+ROOT = Path(__file__).resolve().parent.parent
+TASKS = ROOT / "tasks"
+REFERENCE = ROOT / "engine" / "reference"
+DEFAULT_K = 7
+FEWSHOT_SEED = 1234  # lm-eval's own, so that a prompt here is the prompt there
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSpec:
+    """A draft by name: the engine's method and, where the method has weights, their folder."""
+
+    method: str
+    path: Path | None = None
+
+
+TARGETS: Mapping[str, Path] = {"gradeschool-m3": REFERENCE / "target"}
+DRAFTS: Mapping[str, DraftSpec] = {
+    "dspark": DraftSpec("dspark", REFERENCE / "draft"),
+    "dspark-weak": DraftSpec("dspark", REFERENCE / "draft-weak"),
+    "ngram": DraftSpec("ngram"),
+    "none": DraftSpec("none"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One full setting: a task, a target with a draft, and how text is drawn.
+
+    `target` and `draft` are names for people (a folder's name where a path was given); what is run is in
+    `engine`. `shots` None and `max_tokens` 0 mean what the task says; `limit` 0 means all documents, and
+    any other limit draws that many documents with `seed`.
+    """
+
+    engine: EngineConfig
+    task: str = "gradeschool"
+    target: str = "gradeschool-m3"
+    draft: str = "none"
+    data: Path | None = None
+    limit: int = 0
+    shots: int | None = None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low in (("limit", 0), ("max_tokens", 0), ("top_k", 0), ("shots", 0), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise EvalkitError(f"{name} is {value}", f"give a number of at least {low}")
+        if not 0.0 <= self.temperature <= 100.0:
+            raise EvalkitError(f"temperature is {self.temperature}", "give a number from 0 to 100")
+        if not 0.0 < self.top_p <= 1.0:
+            raise EvalkitError(f"top_p is {self.top_p}", "give a number above 0 and at most 1")
+
+    @classmethod
+    def make(
+        cls,
+        *,
+        task: str = "gradeschool",
+        model: str = "gradeschool-m3",
+        draft: str = "dspark",
+        k: int | None = None,
+        quant: str = "float32",
+        draft_width: str = "k",
+        batch: int = 64,
+        threads: int = 0,
+        device: str = "auto",
+        prefix_cache: bool = True,
+        data: Path | None = None,
+        limit: int = 0,
+        shots: int | None = None,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        max_tokens: int = 0,
+        seed: int = 0,
+    ) -> Cell:
+        """A Cell from the words of the command line: names or folders for `model` and `draft`.
+
+        K is 7 unless given, and 0 where there is no draft; K=0 turns the draft off.
+        """
+        target, model_path = resolve_target(model)
+        name, spec = resolve_draft(draft)
+        if k is None:
+            k = 0 if spec.method == "none" else DEFAULT_K
+        if k == 0:
+            name, spec = "none", DRAFTS["none"]
+        engine = EngineConfig(
+            model=model_path,
+            draft=spec.method,
+            draft_path=spec.path,
+            k=k,
+            draft_width=draft_width,
+            quant=quant,
+            device=device,
+            max_batch=batch,
+            prefix_cache=prefix_cache,
+            threads=threads,
+            seed=seed,
+        )
+        return cls(
+            engine=engine, task=task, target=target, draft=name, data=data, limit=limit, shots=shots,
+            temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed,
+        )  # fmt: skip
+
+    @property
+    def k(self) -> int:
+        return self.engine.k
+
+    @property
+    def quant(self) -> str:
+        return self.engine.quant
+
+    def to_json(self) -> dict[str, Any]:
+        """The cell as plain JSON values, flat: engine settings beside the task's."""
+        own = {f: getattr(self, f) for f in self.__slots__ if f != "engine"}
+        engine = {n: v for n, v in asdict(self.engine).items() if n not in ("draft", "seed", "model")}
+        engine["draft_method"] = self.engine.draft
+        engine["model"] = self.engine.model
+        return {n: str(v) if isinstance(v, Path) else v for n, v in {**own, **engine}.items()}
+
+    def stem(self, task_name: str) -> str:
+        """The readable part of a run's id."""
+        parts = [task_name, self.target, self.draft, f"k{self.k}", self.quant]
+        if self.limit:
+            parts.append(f"n{self.limit}")
+        return "-".join("".join(c if c.isalnum() or c in "._" else "-" for c in p).strip("-.") for p in parts)
+
+
+def resolve_target(word: str) -> tuple[str, Path]:
+    """Name and folder of a target given by name or by folder."""
+    if word in TARGETS:
+        return word, TARGETS[word]
+    path = Path(word)
+    if path.is_dir():
+        return path.resolve().name, path.resolve()
+    names = tuple(TARGETS)
+    raise EvalkitError(
+        f"no target {word!r}: neither a name nor a folder",
+        f"{nearest(word, names)}use {', '.join(names)} or the folder of a checkpoint",
+    )
+
+
+def resolve_draft(word: str) -> tuple[str, DraftSpec]:
+    """Name and DraftSpec of a draft given by name or by the folder of a DSpark checkpoint."""
+    if word in DRAFTS:
+        return word, DRAFTS[word]
+    path = Path(word)
+    if path.is_dir():
+        return path.resolve().name, DraftSpec("dspark", path.resolve())
+    names = tuple(DRAFTS)
+    raise EvalkitError(
+        f"no draft {word!r}: neither a name nor a folder",
+        f"{nearest(word, names)}use {', '.join(names)} or the folder of a DSpark checkpoint",
+    )
+
+
+def resolve_task(word: str) -> Path:
+    """The lm-eval YAML of a task: tasks/NAME/task.yaml, tasks/*/VARIANT.yaml by its own name, or a path."""
+    if word.endswith((".yaml", ".yml")):
+        path = Path(word)
+        if path.is_file():
+            return path.resolve()
+        raise EvalkitError(f"the task file {word} does not exist", f"use {', '.join(task_names())} or a YAML's path")
+    known = task_names()
+    if word in known:
+        return known[word]
+    if (Path(word) / "task.yaml").is_file():
+        return (Path(word) / "task.yaml").resolve()
+    raise EvalkitError(
+        f"unknown task {word!r}", f"{nearest(word, tuple(known))}use {', '.join(known)} or a YAML's path"
+    )
+
+
+def task_names() -> dict[str, Path]:
+    """Every task in tasks/ by the name it gives itself (the `task:` line of its YAML)."""
+    found: dict[str, Path] = {}
+    for path in sorted(TASKS.glob("*/*.yaml")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("task:"):
+                found[line.removeprefix("task:").split("#")[0].strip().strip("'\"")] = path
+                break
+    return found

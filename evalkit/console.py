@@ -1,0 +1,124 @@
+"""What the command line prints: one table of a run, the lines of a verdict, a list of runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from evalkit.records import Outcome, Run, Sample, Verdict
+
+COLOUR = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
+
+
+def console(stderr: bool = False) -> Console:
+    """The console; wide enough for one table where the output is no terminal."""
+    made = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, soft_wrap=True, width=120)
+
+
+def mean_and_se(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and standard error, sqrt(p (1 - p) / (n - 1)) for scores of 0 and 1, as lm-eval has it."""
+    n = len(values)
+    mean = sum(values) / n
+    if n < 2:
+        return mean, None
+    return mean, math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
+
+
+def filter_names(samples: Iterable[Sample]) -> list[str]:
+    """Names of the scores that the samples have, in the task's order."""
+    names: dict[str, None] = {}
+    for sample in samples:
+        names |= dict.fromkeys(sample.scores)
+    return list(names)
+
+
+def run_rows(run: Run) -> list[tuple[str, str]]:
+    """A run in figures: (what, value)."""
+    from evalkit.acceptance import summarize  # numpy
+
+    answered = [s for s in run.samples if not s.error]
+    rows = []
+    for name in filter_names(answered):
+        values = [s.scores[name] for s in answered if name in s.scores]
+        mean, se = mean_and_se(values)
+        spread = f" ± {se:.4f}" if se is not None else ""
+        rows.append((name, f"{mean:.4f}{spread}  ({sum(values):g}/{len(values)})"))
+    found = summarize(run.samples, run.cell.get("k"))
+    if found.accepted_length is not None and found.acceptance_rate is not None:
+        spread = f" ± {found.se:.3f}" if found.se is not None else ""
+        rows.append(("accepted length", f"{found.accepted_length:.3f}{spread}  (of at most {found.k + 1})"))
+        rows.append(("acceptance rate", f"{found.acceptance_rate:.4f}"))
+    steps = f"{found.steps} verify" + (f", {found.steps_without_draft} plain" if found.steps_without_draft else "")
+    rows.append(("steps", steps if found.steps else f"{found.steps_without_draft} plain"))
+    rows.append(("samples", f"{len(run.samples)} of {run.task_size}" if len(run.samples) < run.task_size
+                 else f"{len(run.samples)}"))  # fmt: skip
+    rows.append(("truncated", str(sum(s.finish_reason == "length" for s in answered))))
+    rows.append(("failed", str(len(run.samples) - len(answered))))
+    speed = f"{run.output_tokens / run.seconds:.0f} tokens/s" if run.seconds else "-"
+    rows.append(("speed", f"{speed}  ({run.output_tokens} tokens)"))
+    rows.append(("time", f"{run.seconds:.1f} s"))
+    return rows
+
+
+def run_table(run: Run) -> Table:
+    """The one table printed after a run."""
+    cell = run.cell
+    title = f"{cell.get('task')}  {cell.get('target')} + {cell.get('draft')}  K={cell.get('k')}  {cell.get('quant')}"
+    table = Table(title=title, box=box.SIMPLE, show_header=False, title_justify="left", title_style="bold")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    for what, value in run_rows(run):
+        table.add_row(what, value)
+    return table
+
+
+def verdict_text(verdict: Verdict) -> Text:
+    """The verdict in one line, each check in one more, and the notes."""
+    text = Text()
+    text.append(f"verdict: {verdict.outcome.value.upper()}\n", style=f"bold {COLOUR[verdict.outcome]}")
+    for check in verdict.checks:
+        text.append(f"  {check.outcome.value:12}", style=COLOUR[check.outcome])
+        text.append(f"  {check.name}: {check.message}\n")
+    for note in verdict.notes:
+        text.append(f"  note          {note}\n", style="dim")
+    text.rstrip()
+    return text
+
+
+def verdict_json(verdict: Verdict) -> str:
+    """The verdict as JSON, for machines."""
+    return json.dumps(asdict(verdict), indent=1, allow_nan=False, default=str)
+
+
+def runs_table(runs: Sequence[Run]) -> Table:
+    """One line a run, oldest first."""
+    table = Table(box=box.SIMPLE)
+    for name in ("id", "samples", "strict-match", "accepted length", "started"):
+        table.add_column(name, no_wrap=True)
+    for run in runs:
+        answered = [s for s in run.samples if not s.error]
+        scores = [s.scores["strict-match"] for s in answered if "strict-match" in s.scores]
+        steps = [t for s in answered for t in s.steps if t.k]
+        table.add_row(
+            run.id,
+            f"{len(run.samples)}/{run.expected}" + ("" if run.complete else "  interrupted"),
+            f"{sum(scores) / len(scores):.4f}" if scores else "-",
+            f"{1 + sum(t.accepted for t in steps) / len(steps):.3f}" if steps else "-",
+            str(run.provenance.get("started", "")),
+        )
+    return table
+
+
+def settings(run: Run) -> dict[str, Any]:
+    """What `evalkit show --json` prints: all but the samples."""
+    names = ("id", "complete", "expected", "task_size", "seconds", "output_tokens", "cell", "fingerprint", "provenance", "counters")
+    return {name: getattr(run, name) for name in names}

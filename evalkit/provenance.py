@@ -1,0 +1,148 @@
+"""Where a run comes from (provenance) and what it may be compared with (fingerprint).
+
+Standard library only: versions are read from package metadata, so nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from evalkit.config import ROOT, Cell
+from evalkit.errors import EvalkitError
+
+PACKAGES = ("torch", "triton", "lm-eval", "transformers", "datasets", "tokenizers", "numpy", "scipy")
+WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+def sha256_json(value: Any) -> str:
+    """sha256 of a JSON value, whatever the order of its keys. NaN has no hash."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def sha256_files(paths: Iterable[Path], base: Path) -> str:
+    """One sha256 over files, their names (relative to `base`) and contents."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(f"{path.relative_to(base).as_posix()}\0{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def checkpoint_hash(folder: Path, patterns: Iterable[str] = WEIGHT_FILES) -> str:
+    """sha256 of a checkpoint's files. Raises EvalkitError where there is no checkpoint."""
+    if not folder.is_dir():
+        raise EvalkitError(f"the checkpoint folder {folder} does not exist", "give the folder of a checkpoint")
+    files = [p for pattern in patterns for p in folder.glob(pattern)]
+    if not files:
+        raise EvalkitError(f"{folder} has none of {', '.join(patterns)}", "give the folder of a whole checkpoint")
+    try:
+        return sha256_files(files, folder)
+    except OSError as e:
+        raise EvalkitError(f"{e.filename} cannot be read ({e.strerror})", "restore the checkpoint") from None
+
+
+def fingerprint(cell: Cell, *, settings: Mapping[str, str], task: Mapping[str, Any], doc_ids: Sequence[int]) -> dict[str, Any]:
+    """What must agree for two runs to be comparable, and `hash` over all of it.
+
+    `settings` is what the backend made of "auto"; `task` is what the harness says of the task. Batch size,
+    threads and the prefix cache are left out: they must not change a sample.
+    """
+    engine = cell.engine
+    out: dict[str, Any] = {
+        "target_sha": checkpoint_hash(engine.model),
+        "tokenizer_sha": checkpoint_hash(engine.model, TOKENIZER_FILES),
+        "draft_sha": checkpoint_hash(engine.draft_path) if engine.draft_path is not None else engine.draft,
+        "draft_method": engine.draft,
+        "k": engine.k,
+        "draft_width": engine.draft_width,
+        "quant": engine.quant,
+        "dtype": settings.get("dtype", engine.dtype),
+        "device": settings.get("device", engine.device),
+        "temperature": cell.temperature,
+        "top_p": cell.top_p,
+        "top_k": cell.top_k,
+        "seed": cell.seed,
+        **task,
+        "docs_sha": sha256_json(list(doc_ids)),
+    }
+    return out | {"hash": sha256_json(out)}
+
+
+def collect(cell: Cell, *, settings: Mapping[str, str], files: Mapping[str, Any]) -> dict[str, Any]:
+    """Where and with what a run is made: commit, versions, machine, files, time."""
+    engine = cell.engine
+    return {
+        "git": git_state(ROOT),
+        "code": code_hash(),
+        "versions": versions(),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count() or 0,
+        "threads": engine.threads,
+        "device": settings.get("device_name", settings.get("device", engine.device)),
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "target_path": str(engine.model),
+        "draft_path": str(engine.draft_path or ""),
+        "data": dict(files),
+        "started": now(),
+    }
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """Versions of python and of the packages that can change a result; "" where one is absent."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def git_state(folder: Path) -> dict[str, Any]:
+    """Commit and dirty flag of a checkout; empty commit where there is no git or no commit."""
+    commit = _git(folder, "rev-parse", "--verify", "HEAD")
+    status = _git(folder, "status", "--porcelain", "--untracked-files=no") if commit else None
+    return {"commit": commit or "", "dirty": bool(status) if status is not None else None}
+
+
+def _git(folder: Path, *args: str) -> str | None:
+    command = ["git", "-C", str(folder), "--no-optional-locks", *args]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def code_hash() -> str:
+    """sha256 of the engine's own source: samples of two engines are never put into one run."""
+    return sha256_files((ROOT / "engine").rglob("*.py"), ROOT)
+
+
+def cpu_name() -> str:
+    """The processor's name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

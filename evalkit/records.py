@@ -1,0 +1,104 @@
+"""The records that cross file boundaries: Sample -> Run -> Verdict. Standard library only.
+
+A Run is what `store.py` reads from disk; a Verdict is what `gate.judge` makes of Runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+SCHEMA = 1  # version of everything stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One verify step (k >= 1) or step without a draft (k == 0): see engine.api.Step."""
+
+    k: int
+    accepted: int  # raw: before any trimming at a stop or limit
+    accepted_trimmed: int  # drafts that are in the output
+    cut: str = ""  # "" | "stop" | "limit"
+    confidence: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One document with its completion and its scores.
+
+    `scores` maps a filter's name (strict-match, flexible-extract) to 0.0 or 1.0, `extracted` to the text
+    that the filter found. A failed request has `error` set and no scores: it is not a wrong answer.
+    """
+
+    doc_id: int
+    doc_hash: str
+    prompt_hash: str
+    question: str
+    gold: str
+    text: str = ""
+    finish_reason: str = ""  # stop | length; "" when the request failed
+    stop_hit: str = ""
+    tokens: int = 0  # emitted
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    seconds: float = 0.0
+    steps: tuple[StepRecord, ...] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
+    extracted: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+    forced: bool = False  # acceptance was drawn, not verified
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution of one cell.
+
+    `cell` is the setting as asked for; `fingerprint` what must agree for two runs to be comparable
+    (hashes of target, draft and task, prompt settings, sampling, K, quant mode ...); `provenance` where
+    and with what it ran (commit, versions, device, times). All three hold plain JSON values.
+    """
+
+    id: str
+    complete: bool
+    cell: Mapping[str, Any]
+    fingerprint: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    samples: tuple[Sample, ...]
+    expected: int  # samples the run was to have
+    task_size: int  # samples the whole task has; a run of fewer can never certify
+    seconds: float = 0.0
+    output_tokens: int = 0
+    counters: Mapping[str, Any] = field(default_factory=dict)  # the engine's own
+
+
+class Outcome(StrEnum):
+    PASS = "pass"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+
+EXIT_CODE = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 3}  # 2 is an error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One comparison. `message` is one sentence with the numbers; `numbers` are the same for machines."""
+
+    name: str
+    outcome: Outcome
+    expected: str
+    found: str
+    message: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The outcome of a list of checks: fail if any fails, else inconclusive if any is, else pass."""
+
+    outcome: Outcome
+    checks: tuple[Check, ...]
+    run_id: str
+    notes: tuple[str, ...] = ()  # what a reader must know: a subset, a reference not comparable ...

@@ -1,0 +1,163 @@
+"""Acceptance beside the golden: histogram, survival, calibration, as tables and as points to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from evalkit.acceptance import AcceptanceStats, Calibration
+from evalkit.golden import Curve, GoldenValue
+from evalkit.report import text
+from evalkit.report.text import Table
+
+NO_DRAFT = "This run has K=0: nothing was drafted, so there is no accepted length to report."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenView:
+    """What the golden says at the run's K. `missing` says in words what it does not; survival has None at a
+    position nothing is known of."""
+
+    value: GoldenValue | None = None
+    histogram: tuple[float, ...] = ()  # shares of steps with 0..K accepted drafts
+    survival: tuple[float | None, ...] = ()
+    survival_from: str = ""  # golden | implied
+    missing: tuple[str, ...] = ()
+
+
+def golden_view(golden: GoldenValue | Curve | None, k: int) -> GoldenView:
+    """A golden value, or the one at exactly K of a curve. A curve also gives the survival that its steps
+    imply, AL(i) - AL(i-1), where both are there; an increase outside 0..1 makes it unusable for that."""
+    if golden is None:
+        return GoldenView(missing=(f"no golden for K={k}",))
+    if isinstance(golden, GoldenValue):
+        return _with_histogram(golden, k, {})
+    if len(golden.values) != 1:
+        modes = ", ".join(golden.values) or "none"
+        return GoldenView(missing=(f"no golden for K={k}: {golden.source} has the modes {modes}, none was chosen",))
+    by_k = next(iter(golden.values.values()))
+    if k not in by_k:
+        have = ", ".join(f"K={x}" for x in sorted(by_k))
+        return GoldenView(missing=(f"no golden for K={k}: {golden.source} has {have}; nothing is interpolated",))
+    return _with_histogram(by_k[k], k, {x: v.accepted_length for x, v in by_k.items()})
+
+
+def _with_histogram(value: GoldenValue, k: int, lengths: Mapping[int, float]) -> GoldenView:
+    if value.k != k:
+        return GoldenView(missing=(f"no golden for K={k}: the value given is for K={value.k}",))
+    counts = value.histogram
+    if counts is not None and sum(counts):
+        shares = tuple(c / sum(counts) for c in counts)
+        survival = tuple(sum(shares[i:]) for i in range(1, k + 1))
+        return GoldenView(value=value, histogram=shares, survival=survival, survival_from="golden")
+    missing = [f"no golden histogram: {value.source} has only a mean at K={k}"]
+    known = {**lengths, 0: 1.0}
+    implied = tuple(known[i] - known[i - 1] if i in known and i - 1 in known else None for i in range(1, k + 1))
+    present = [s for s in implied if s is not None]
+    falling = all(a + 1e-9 >= b for a, b in zip(present, present[1:], strict=False))
+    if any(not 0 <= s <= 1 for s in present) or not falling:
+        missing.append("no implied survival: the golden curve does not rise by ever smaller steps")
+        return GoldenView(value=value, missing=tuple(missing))
+    if not present:
+        missing.append("no implied survival: the golden has no two neighbouring K")
+        return GoldenView(value=value, missing=tuple(missing))
+    return GoldenView(value=value, survival=implied, survival_from="implied", missing=tuple(missing))
+
+
+def acceptance_table(found: AcceptanceStats, golden: GoldenView) -> Table:
+    """Accepted length, raw and trimmed, and the counts behind it."""
+    rows = [
+        ("accepted length, raw", text.length(found.accepted_length), "the published definition; judged"),
+        ("95 % interval", _length_interval(found), f"{text.count(found.clusters)} samples as clusters"),
+        ("accepted length, trimmed", text.length(found.accepted_length_trimmed), "drafts that are in the output"),
+        ("golden accepted length", golden_length(golden), _golden_source(golden)),
+        ("share of the golden", golden_ratio(found, golden), "raw over golden"),
+        ("acceptance rate", _maybe(found.acceptance_rate), f"{text.count(found.accepted)} of "
+         f"{text.count(found.drafts)} drafts; falls as K grows"),
+        ("verify steps", text.count(found.steps), f"in {text.count(found.requests)} requests"),
+        ("steps without a draft", text.count(found.steps_without_draft), "counted in no figure here"),
+        ("steps cut", text.count(found.cut_at_stop + found.cut_at_limit),
+         f"{text.count(found.cut_at_stop)} at a stop, {text.count(found.cut_at_limit)} at the token limit"),
+    ]  # fmt: skip
+    if found.design_effect is not None:
+        rows.append(("design effect", f"{found.design_effect:.2f}", "variance by samples over variance by steps"))
+    return Table(name="acceptance", caption="Acceptance", columns=("figure", "value", "what it is"),
+                 align="lrl", rows=tuple(rows))  # fmt: skip
+
+
+def golden_length(golden: GoldenView) -> str:
+    if golden.value is None:
+        return golden.missing[0].split(":")[0]
+    return text.length(golden.value.accepted_length)
+
+
+def golden_ratio(found: AcceptanceStats, golden: GoldenView) -> str:
+    if golden.value is None or found.accepted_length is None:
+        return "not comparable"
+    return f"{100 * found.accepted_length / golden.value.accepted_length:.1f} %"
+
+
+def _golden_source(golden: GoldenView) -> str:
+    value = golden.value
+    if value is None:
+        return "; ".join(golden.missing)
+    spread = "publishes no interval" if value.interval is None else f"95 % {text.interval(*value.interval, 3)}"
+    counted = "" if value.steps is None else f", {text.count(value.steps)} steps"
+    return f"{value.source} ({value.mode}), {spread}{counted}"
+
+
+def _length_interval(found: AcceptanceStats) -> str:
+    if found.interval is None:
+        return "none from one sample"
+    return text.interval(found.interval.low, found.interval.high, 3)
+
+
+def _maybe(value: float | None) -> str:
+    return "no value" if value is None else text.share(value)
+
+
+def histogram_table(found: AcceptanceStats, golden: GoldenView) -> Table:
+    rows = []
+    for i, steps in enumerate(found.histogram):
+        here = steps / found.steps
+        there = golden.histogram[i] if golden.histogram else None
+        rows.append((str(i), text.count(steps), text.share(here), *_beside(here, there)))
+    return Table(name="histogram", caption="Accepted drafts in a step, before trimming",
+                 columns=("accepted drafts", "steps", "share", "golden", "difference"),
+                 align="lrrrr", rows=tuple(rows))  # fmt: skip
+
+
+def survival_table(found: AcceptanceStats, golden: GoldenView) -> Table:
+    rows = []
+    for i, here in enumerate(found.survival):
+        there = golden.survival[i] if golden.survival else None
+        rows.append((str(i + 1), text.share(here), *_beside(here, there), _conditional(found.conditional[i])))
+    source = golden.survival_from or "golden"
+    return Table(name="survival", caption="Steps whose drafts were all accepted up to a position",
+                 columns=("position", "share", source, "difference", "given those before"),
+                 align="lrrrr", rows=tuple(rows))  # fmt: skip
+
+
+def _beside(here: float, there: float | None) -> tuple[str, str]:
+    return ("no value", "no value") if there is None else (text.share(there), text.signed(here - there))
+
+
+def _conditional(value: float | None) -> str:
+    return "never reached" if value is None else text.share(value)
+
+
+def calibration_table(calibration: Sequence[Calibration]) -> Table:
+    rows = tuple(
+        (c.kind, str(c.position), text.count(c.steps), text.share(c.mean_confidence), text.share(c.rate),
+         text.signed(c.mean_confidence - c.rate), text.share(c.ece_10), text.share(c.ece_20))
+        for c in calibration
+    )  # fmt: skip
+    return Table(
+        name="calibration",
+        caption="Confidence of the draft against what was accepted",
+        columns=("kind", "position", "steps", "mean confidence", "accepted", "difference", "ECE, 10 bins",
+                 "ECE, 20 bins"),
+        align="lrrrrrrr",
+        rows=rows,
+        missing="No calibration: the steps of this run hold no draft confidence.",
+    )  # fmt: skip

@@ -1,0 +1,122 @@
+"""Numbers and untrusted text as words: the one place where the report and the command line format anything."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from evalkit import stats
+
+# Shown as their code: control and bidirectional characters (they could reorder what a reader sees), and lone
+# surrogates (they cannot be written as UTF-8).
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table that is ready to print: every cell is text. `align` has one letter a column, l or r."""
+
+    name: str
+    caption: str
+    columns: tuple[str, ...]
+    align: str
+    rows: tuple[tuple[str, ...], ...]
+    missing: str = ""  # said in place of a table without rows
+
+
+def count(value: int) -> str:
+    return f"{value:,}"
+
+
+def share(value: float) -> str:
+    """A fraction of 1 with four decimals."""
+    return f"{value:.4f}"
+
+
+def signed(value: float) -> str:
+    return f"{value:+.4f}"
+
+
+def percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "of nothing"
+
+
+def length(value: float | None) -> str:
+    """Accepted length, in tokens a step."""
+    return "no value" if value is None else f"{value:.3f}"
+
+
+def interval(low: float, high: float, decimals: int = 4, plus: bool = False) -> str:
+    mark = "+" if plus else ""
+    return f"{low:{mark}.{decimals}f} .. {high:{mark}.{decimals}f}"
+
+
+def score(correct: int, n: int) -> str:
+    """`0.9431 ± 0.0064 (1244/1319)`: the share, its standard error and the counts."""
+    if n == 0:
+        return "no scored sample"
+    error = stats.proportion_se(correct, n)
+    spread = "(one sample has no standard error)" if error is None else f"± {error:.4f}"
+    return f"{correct / n:.4f} {spread} ({correct}/{n})"
+
+
+def wilson(correct: int, n: int) -> str:
+    if n == 0:
+        return "no scored sample"
+    found = stats.wilson(correct, n)
+    return interval(found.low, found.high)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def plain(value: object) -> str:
+    """A stored JSON value in words; what is not there is said, never blank or None."""
+    if value is None or value == "" or value == [] or value == {}:
+        return "not recorded"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {plain(inner) if inner else 'absent'}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(repr(item) if isinstance(item, str) else str(item) for item in value)
+    return str(value)
+
+
+def visible(text: str) -> str:
+    """Model output with every invisible or reordering character written as its code, `\\u202e`."""
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text.replace("\r\n", "\n"))
+
+
+def weight(text: str) -> int:
+    """Bytes that a text takes in the page, escaped."""
+    return len(html.escape(text).encode("utf-8", "backslashreplace"))
+
+
+def clip(text: str, limit: int) -> str:
+    """The text, or as much of it as takes `limit` bytes in the page, with a word on what was left out."""
+    if weight(text) <= limit:
+        return text
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if weight(text[:middle]) <= limit else (low, middle - 1)
+    return f"{text[:low]}\n[cut here: {count(low)} of {count(len(text))} characters shown; the stored run has all]"
+
+
+def fair_limit(weights: Sequence[int], budget: int) -> int:
+    """The largest limit a text such that all texts together stay within `budget` bytes."""
+    left, waiting = budget, sorted(weights)
+    for i, size in enumerate(waiting):
+        each = left // (len(waiting) - i)
+        if size > each:
+            return each
+        left -= size
+    return max(weights, default=0)

@@ -1,0 +1,224 @@
+"""run_cell: task + backend + seeds -> a stored Run. Every finished sample is on disk before the next counts."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from engine.api import Completion, Request, SamplingParams
+from evalkit import provenance
+from evalkit.backends import Backend, BackendFactory, Failure, make_backend
+from evalkit.config import Cell
+from evalkit.errors import EvalkitError
+from evalkit.harness import LoadedTask, Prompt, Scored, load_task
+from evalkit.records import Run, Sample, StepRecord
+from evalkit.store import RunHead, RunWriter, open_run
+
+
+class Interrupted(Exception):
+    """A run was asked to stop. What it has is kept; the same command continues it."""
+
+    def __init__(self, *, kept: int, total: int, number: int) -> None:
+        self.kept, self.total, self.exit_code = kept, total, 128 + number
+        super().__init__(f"{kept} of {total} samples kept; the same command continues")
+
+
+class Watcher(Protocol):
+    """Who is told how a run goes on."""
+
+    def start(self, run_id: str, kept: Sequence[Sample], total: int) -> None: ...
+
+    def sample(self, sample: Sample) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Silent:
+    """A Watcher that tells nobody."""
+
+    def start(self, run_id: str, kept: Sequence[Sample], total: int) -> None:
+        pass
+
+    def sample(self, sample: Sample) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+def run_cell(
+    cell: Cell,
+    *,
+    runs_dir: Path = Path("runs"),
+    backend: BackendFactory = make_backend,
+    watcher: Watcher | None = None,
+    fresh: bool = False,
+) -> Run:
+    """Runs a cell to its end and returns the stored Run; an interrupted run of the same cell is continued.
+
+    Raises EvalkitError or EngineError for what the user can mend, and Interrupted after SIGINT or SIGTERM.
+    """
+    watcher = watcher or Silent()
+    with _signals() as caught:
+        writer: RunWriter | None = None
+        total = 0
+        try:
+            task = load_task(cell)
+            total = len(task.prompts)
+            engine = backend(cell)
+            writer = open_run(runs_dir, cell.stem(task.name), _head(cell, task, engine), fresh=fresh)
+            with writer:
+                return _Session(cell, task, engine, writer, watcher).run()
+        except KeyboardInterrupt:
+            kept = len(writer.done) if writer else 0
+            raise Interrupted(kept=kept, total=total, number=caught[0]) from None
+
+
+def request_seed(run_seed: int, doc_id: int) -> int:
+    """The seed of one document's request: its own, whatever else is in the run."""
+    return int.from_bytes(hashlib.sha256(f"{run_seed}:{doc_id}".encode()).digest()[:8], "big") >> 1
+
+
+def _head(cell: Cell, task: LoadedTask, engine: Backend) -> RunHead:
+    told = {
+        "task": task.name,
+        "task_sha": task.task_sha,
+        "prompts_sha": task.prompts_sha,
+        "shots": task.shots,
+        "stop": list(task.stop),
+        "max_tokens": task.max_tokens,
+    }
+    settings = dict(engine.settings)
+    ids = [p.doc_id for p in task.prompts]
+    return RunHead(
+        cell={**cell.to_json(), "task": task.name, "shots": task.shots, "max_tokens": task.max_tokens},
+        fingerprint=provenance.fingerprint(cell, settings=settings, task=told, doc_ids=ids),
+        provenance=provenance.collect(cell, settings=settings, files=task.files),
+        expected=len(ids),
+        task_size=task.size,
+    )
+
+
+@dataclass(slots=True)
+class _Session:
+    """One process at work on one run."""
+
+    cell: Cell
+    task: LoadedTask
+    engine: Backend
+    writer: RunWriter
+    watcher: Watcher
+    _started: float = 0.0
+    _seconds: float = 0.0
+
+    def run(self) -> Run:
+        self.watcher.start(self.writer.id, list(self.writer.done.values()), len(self.task.prompts))
+        try:
+            official = self.task.evaluate(self.generate)
+        finally:
+            self.watcher.stop()
+        _compare(official, self.writer.done)
+        return self.writer.finish(
+            seconds=self._seconds, counters=self.engine.counters, provenance={"finished": provenance.now()}
+        )
+
+    def generate(self, prompts: Sequence[Prompt]) -> list[str]:
+        """The text of every prompt: kept ones from the store, the others from the engine."""
+        todo = [p for p in prompts if p.doc_id not in self.writer.done]
+        by_id = {str(p.doc_id): p for p in todo}
+        self._started = time.monotonic()
+
+        def on_finish(result: Completion | Failure) -> None:
+            prompt = by_id.pop(result.id)
+            sample = self._sample(prompt, result)
+            self._seconds = time.monotonic() - self._started
+            self.writer.add(sample, seconds=self._seconds)
+            self.watcher.sample(sample)
+
+        if todo:
+            self.engine.generate([self._request(p) for p in todo], on_finish)
+        if by_id:
+            raise EvalkitError(f"the engine finished without {len(by_id)} of {len(todo)} requests "
+                               f"(first: document {next(iter(by_id))})", "report this as a bug")  # fmt: skip
+        return [self.writer.done[p.doc_id].text for p in prompts]
+
+    def _request(self, prompt: Prompt) -> Request:
+        params = SamplingParams(
+            max_tokens=self.task.max_tokens,
+            temperature=self.cell.temperature,
+            top_p=self.cell.top_p,
+            top_k=self.cell.top_k,
+            stop=self.task.stop,
+            seed=request_seed(self.cell.seed, prompt.doc_id),
+        )
+        return Request(id=str(prompt.doc_id), prompt=prompt.text, params=params)
+
+    def _sample(self, prompt: Prompt, result: Completion | Failure) -> Sample:
+        known: dict[str, Any] = {
+            "doc_id": prompt.doc_id,
+            "doc_hash": prompt.doc_hash,
+            "prompt_hash": prompt.prompt_hash,
+            "question": prompt.question,
+            "gold": prompt.gold,
+        }
+        if isinstance(result, Failure):
+            return Sample(**known, error=" ".join(result.error.split()) or "failed")
+        if result.forced:
+            raise EvalkitError(
+                f"document {prompt.doc_id}: its acceptance was drawn, not verified, so its text means nothing",
+                "turn synthetic acceptance off to measure accuracy",
+            )
+        found = self.task.score(prompt.doc_id, result.text)
+        return Sample(
+            **known,
+            text=result.text,
+            finish_reason=result.finish_reason.value,
+            stop_hit=result.stop_hit,
+            tokens=len(result.token_ids),
+            prompt_tokens=result.prompt_tokens,
+            cached_tokens=result.cached_tokens,
+            seconds=result.seconds,
+            steps=tuple(
+                StepRecord(k=s.k, accepted=s.accepted, accepted_trimmed=s.accepted_trimmed, cut=s.cut.value,
+                           confidence=s.confidence)
+                for s in result.steps
+            ),
+            scores=dict(found.scores),
+            extracted=dict(found.extracted),
+        )  # fmt: skip
+
+
+def _compare(official: dict[int, Scored], ours: dict[int, Sample]) -> None:
+    """lm-eval's scores at the end must be those stored on the way. A failed request has none."""
+    for doc_id, sample in ours.items():
+        if not sample.error and dict(official[doc_id].scores) != dict(sample.scores):
+            raise EvalkitError(
+                f"document {doc_id}: lm-eval scores it {dict(official[doc_id].scores)}, stored is "
+                f"{dict(sample.scores)}", "run again with --fresh; if it stays, report it as a bug",
+            )  # fmt: skip
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """SIGTERM stops a run as Ctrl-C does; what is yielded names the signal that came."""
+    caught = [int(signal.SIGINT)]
+
+    def stop(number: int, frame: object) -> None:
+        caught[0] = number
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield caught
+    finally:
+        signal.signal(signal.SIGTERM, before)

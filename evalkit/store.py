@@ -1,0 +1,331 @@
+"""A Run on disk: RUNS/ID/run.json and samples.jsonl, one line a sample, written as each finishes.
+
+run.json says `complete` only when every sample is safe on disk. A last line that a kill cut short is
+dropped; a run that is not complete is continued; a complete one is never written again.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from evalkit.errors import EvalkitError
+from evalkit.records import SCHEMA, Run, Sample, StepRecord
+
+RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
+SYNC_EVERY = 32  # samples between two fsyncs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHead:
+    """What is known of a run before it has samples; run.json holds it."""
+
+    cell: Mapping[str, Any]
+    fingerprint: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    expected: int
+    task_size: int
+
+
+class RunWriter:
+    """A run being written, under a lock. `done` are the samples it already has."""
+
+    def __init__(self, folder: Path, head: RunHead, lock: int, *, done: dict[int, Sample], offset: int,
+                 seconds: float, sessions: list[dict[str, Any]]) -> None:  # fmt: skip
+        self.folder, self.head = folder, head
+        self.id, self.done, self.resumed = folder.name, done, bool(done)
+        self._lock, self._offset, self._before = lock, offset, seconds
+        self._since_sync = 0
+        self._complete = False
+        self._sessions = [*sessions, {"started": head.provenance.get("started", ""), "kept": len(done)}]
+        self._file = -1
+        try:
+            self._write_head({"complete": False})
+            self._file = os.open(folder / SAMPLES_FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.ftruncate(self._file, offset)
+            os.lseek(self._file, offset, os.SEEK_SET)
+        except BaseException as e:
+            self.close()
+            raise _storing(folder, e) if isinstance(e, OSError) else e from None
+
+    def add(self, sample: Sample, *, seconds: float) -> None:
+        """Stores one finished sample. `seconds` is the time that this session has generated for so far."""
+        line = pack_sample(sample, at=self._before + seconds)
+        try:
+            _write_all(self._file, line)
+            self._since_sync += 1
+            if self._since_sync >= SYNC_EVERY:
+                os.fsync(self._file)
+                self._since_sync = 0
+        except OSError as e:
+            raise self._failed(e) from None
+        self._offset += len(line)
+        self.done[sample.doc_id] = sample
+
+    def finish(self, *, seconds: float, counters: Mapping[str, Any], provenance: Mapping[str, Any]) -> Run:
+        """Marks the run complete. All its samples are on disk before run.json says so."""
+        if len(self.done) != self.head.expected:
+            raise ValueError(f"{len(self.done)} samples of {self.head.expected}")
+        self.head = replace(self.head, provenance={**self.head.provenance, **provenance})
+        tokens = sum(s.tokens for s in self.done.values())
+        try:
+            os.fsync(self._file)
+            self._write_head({
+                "complete": True,
+                "seconds": round(self._before + seconds, 3),
+                "output_tokens": tokens,
+                "counters": dict(counters),
+                "samples": len(self.done),
+                "samples_sha256": hashlib.sha256((self.folder / SAMPLES_FILE).read_bytes()).hexdigest(),
+            })  # fmt: skip
+        except OSError as e:
+            raise self._failed(e) from None
+        self._complete = True
+        return load_run(self.folder)
+
+    def close(self) -> None:
+        """Lets go of the run. A new run without a sample leaves nothing behind."""
+        if self._file >= 0:
+            try:
+                os.fsync(self._file)
+            except OSError:
+                pass
+            os.close(self._file)
+            self._file = -1
+        if self._lock >= 0:
+            if not self.done and not self._complete:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _failed(self, e: OSError) -> EvalkitError:
+        """Takes a half-written line back, so that the file ends with a whole sample."""
+        try:
+            os.ftruncate(self._file, self._offset)
+        except OSError:
+            pass
+        return _storing(self.folder, e, kept=len(self.done), total=self.head.expected)
+
+    def _write_head(self, values: Mapping[str, Any]) -> None:
+        head = {f.name: getattr(self.head, f.name) for f in fields(self.head)}
+        head["provenance"] = {**self.head.provenance, "sessions": self._sessions}
+        text = _dump({"schema": SCHEMA, "id": self.id, **values, **head}, indent=1)
+        write_atomic(self.folder / RUN_FILE, text.encode() + b"\n")
+
+
+def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False) -> RunWriter:
+    """The run to write: the interrupted one with this fingerprint, else a new one."""
+    base = f"{stem}-{str(head.fingerprint['hash'])[:8]}"
+    for folder in _candidates(root, base):
+        if fresh and folder.exists():
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise EvalkitError(f"cannot make {folder} ({e.strerror})", "give a writable folder with --runs-dir") from None
+        path = folder / RUN_FILE
+        if path.exists() and read_head(folder)["complete"]:
+            continue  # never overwritten; a complete run needs no lock to be seen as such
+        lock = _lock(folder)
+        try:
+            old = read_head(folder) if path.exists() else None
+            if old and (old["complete"] or not _same(old, head)):
+                os.close(lock)
+                continue
+            sessions = list(old["provenance"].get("sessions", [])) if old else []
+            done, offset, seconds = _recover(folder / SAMPLES_FILE)
+        except BaseException:
+            os.close(lock)
+            raise
+        return RunWriter(folder, head, lock, done=done, offset=offset, seconds=seconds, sessions=sessions)
+    raise AssertionError("unreachable")
+
+
+def _same(old: Mapping[str, Any], head: RunHead) -> bool:
+    """Whether an interrupted run may take our samples: the same setting, run by the same engine."""
+    code = [dict(p).get("code") for p in (old["provenance"], head.provenance)]
+    return old["fingerprint"] == _plain(head.fingerprint) and code[0] == code[1]
+
+
+def _candidates(root: Path, base: str) -> Iterator[Path]:
+    yield root / base
+    for n in range(2, 10_000):
+        yield root / f"{base}-{n}"
+
+
+def _lock(folder: Path) -> int:
+    try:
+        lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as e:
+        raise EvalkitError(f"cannot write in {folder} ({e.strerror})", "give a writable folder with --runs-dir") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise EvalkitError(
+            f"the run {folder} is being written by another process", "wait for it, or start another with --fresh"
+        ) from None
+    return lock
+
+
+def _recover(path: Path) -> tuple[dict[int, Sample], int, float]:
+    """Samples of an interrupted run that can be kept, the offset to go on at, and the seconds spent.
+
+    A failed sample is asked again: its line stays, the later one counts.
+    """
+    done: dict[int, Sample] = {}
+    offset, seconds = 0, 0.0
+    if path.exists():
+        data = path.read_bytes()
+        for line in data.splitlines(keepends=True):
+            if not line.endswith(b"\n"):
+                break  # cut short by a kill
+            sample, at = unpack_sample(line, path)
+            offset, seconds = offset + len(line), max(seconds, at)
+            done.pop(sample.doc_id, None)
+            if not sample.error:
+                done[sample.doc_id] = sample
+    return done, offset, seconds
+
+
+def pack_sample(sample: Sample, *, at: float = 0.0) -> bytes:
+    """One line of samples.jsonl. Steps are rows of [k, accepted, accepted_trimmed(, cut(, confidence))]."""
+    values = {f.name: getattr(sample, f.name) for f in fields(sample)}
+    values["seconds"] = round(sample.seconds, 6)
+    values["steps"] = [_pack_step(s) for s in sample.steps]
+    values["scores"], values["extracted"] = dict(sample.scores), dict(sample.extracted)
+    lean = {n: v for n, v in values.items() if v is not False and v not in ("", [], {})}
+    return _dump({**lean, "at": round(at, 3)}).encode() + b"\n"
+
+
+def _pack_step(step: StepRecord) -> list[Any]:
+    row: list[Any] = [step.k, step.accepted, step.accepted_trimmed]
+    if step.cut or step.confidence:
+        row.append(str(step.cut))
+    if step.confidence:
+        row.append([round(float(c), 4) for c in step.confidence])
+    return row
+
+
+def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
+    """The sample of one line, and the run's seconds when it was stored."""
+    try:
+        values = json.loads(line)
+        at = float(values.pop("at", 0.0))
+        steps = tuple(
+            StepRecord(k=r[0], accepted=r[1], accepted_trimmed=r[2], cut=r[3] if len(r) > 3 else "",
+                       confidence=tuple(r[4]) if len(r) > 4 else ())
+            for r in values.pop("steps", [])
+        )  # fmt: skip
+        blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
+        return Sample(**{**blank, **values}, steps=steps), at
+    except (ValueError, TypeError, IndexError, AttributeError) as e:
+        raise EvalkitError(f"{path} has a line that is no sample ({e})", "remove the run's folder and run again") from None
+
+
+def read_head(folder: Path) -> dict[str, Any]:
+    """run.json of a run. Raises EvalkitError when it is absent, damaged or of another schema."""
+    path = folder / RUN_FILE
+    try:
+        head = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EvalkitError(f"{folder} is no run: it has no {RUN_FILE}", "give a folder below runs/") from None
+    except (OSError, ValueError) as e:
+        raise EvalkitError(f"{path} cannot be read ({e})", "remove the run's folder and run again") from None
+    if not isinstance(head, dict) or head.get("schema") != SCHEMA:
+        found = head.get("schema") if isinstance(head, dict) else None
+        raise EvalkitError(f"{path} has schema {found}, not {SCHEMA}", "make the run again with this version")
+    return head
+
+
+def load_run(folder: Path) -> Run:
+    """The run in a folder, complete or not. A complete one must be as it was written."""
+    head, path = read_head(folder), folder / SAMPLES_FILE
+    data = path.read_bytes() if path.exists() else b""
+    samples: dict[int, Sample] = {}
+    for line in data.splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            sample, _ = unpack_sample(line, path)
+            samples[sample.doc_id] = sample
+    if head["complete"] and hashlib.sha256(data).hexdigest() != head.get("samples_sha256"):
+        raise EvalkitError(f"{path} is not what the run wrote", "restore the file or run again with --fresh")
+    return Run(
+        id=head["id"], complete=head["complete"], cell=head["cell"], fingerprint=head["fingerprint"],
+        provenance=head["provenance"], samples=tuple(samples[i] for i in sorted(samples)),
+        expected=head["expected"], task_size=head["task_size"], seconds=head.get("seconds", 0.0),
+        output_tokens=head.get("output_tokens", 0), counters=head.get("counters", {}),
+    )  # fmt: skip
+
+
+def find_run(word: str, root: Path) -> Path:
+    """The folder of a run given by path or by id."""
+    for folder in (Path(word), root / word):
+        if (folder / RUN_FILE).is_file():
+            return folder
+    raise EvalkitError(f"no run {word!r}", f"give a run's folder or its id below {root} (evalkit list shows them)")
+
+
+def list_runs(root: Path) -> list[dict[str, Any]]:
+    """run.json of every run below `root`, oldest first."""
+    heads = [read_head(p.parent) for p in root.glob(f"*/{RUN_FILE}")]
+    return sorted(heads, key=lambda h: (h["provenance"].get("started", ""), h["id"]))
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Writes a file whole or not at all, and safe on disk."""
+    temp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _write_all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temp, path)
+    except BaseException:
+        temp.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _dump(value: Any, indent: int | None = None) -> str:
+    """JSON text; a NaN is an error, never stored."""
+    try:
+        return json.dumps(value, allow_nan=False, indent=indent)
+    except ValueError as e:
+        raise EvalkitError(f"a value to be stored is not a number ({e})", "report this as a bug of evalkit") from None
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(_dump(value))
+
+
+def _storing(folder: Path, e: OSError, *, kept: int = 0, total: int = 0) -> EvalkitError:
+    what = "the disk is full" if e.errno in (errno.ENOSPC, errno.EDQUOT) else (e.strerror or str(e))
+    held = f"; {kept} of {total} samples kept" if total else ""
+    return EvalkitError(f"cannot store the run in {folder}: {what}{held}", "make room; the same command continues")

@@ -1,0 +1,1 @@
+"""Task definitions (lm-eval YAMLs) and their data."""

@@ -1,0 +1,1 @@
+"""Synthetic grade-school word problems in the form of GSM8K."""
