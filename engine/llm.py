@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence as Ids
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Ids
 
 import numpy as np
 import torch

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from evalkit.config import Cell
     from evalkit.records import Run, Verdict
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-                  help="Evaluate a target with its speculative decoding draft: accuracy, accepted length, verdict.")  # fmt: skip
-golden_app = typer.Typer(no_args_is_help=True, help="Golden accepted lengths.", rich_markup_mode=None)
-baseline_app = typer.Typer(no_args_is_help=True, help="Baselines: K=0 scores, question by question.", rich_markup_mode=None)
+PLAIN = {"no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+app = typer.Typer(
+    help="Evaluate a target with its speculative decoding draft: accuracy, accepted length, verdict.", **PLAIN
+)
+golden_app = typer.Typer(help="Golden accepted lengths.", **PLAIN)
+baseline_app = typer.Typer(help="Baselines: K=0 scores, question by question.", **PLAIN)
 app.add_typer(golden_app, name="golden")
 app.add_typer(baseline_app, name="baseline")
 
@@ -38,6 +40,12 @@ Threads = Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
+PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
+RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")]
+Ks = Annotated[list[int] | None, typer.Option("--k", help="Run this K now (may be repeated); 0 is the baseline.")]
+PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
+RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")]
+Ks = Annotated[list[int] | None, typer.Option("--k", help="Run this K now (may be repeated); 0 is the baseline.")]
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
 GoldenOpt = Annotated[Path | None, typer.Option("--golden", help="Golden curve.  [default: golden/]")]
 Margin = Annotated[float | None, typer.Option(help="Loss of accuracy that is accepted.  [default: 0.01]")]
@@ -63,7 +71,7 @@ def run(
     batch: Batch = 64,
     threads: Threads = 0,
     device: Device = "auto",
-    prefix_cache: Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")] = True,
+    prefix_cache: PrefixCache = True,
     runs_dir: RunsDir = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever was interrupted.")] = False,
     gate: Annotated[bool, typer.Option("--gate/--no-gate", help="Judge the run; the exit code is the verdict.")] = True,
@@ -82,13 +90,17 @@ def run(
 
     out = console.console()
     out.print(console.run_table(made))
-    verdict = _judge(made) if gate else None
-    if verdict is not None:
-        out.print(console.verdict_text(verdict))
-    if report:
-        out.print(f"report: {_write_report(made, verdict, runs_dir / made.id / 'report.html')}")
+    judged = None
+    if gate or report:
+        from evalkit.judging import judge_run, write_report
+
+        judged = judge_run(made) if gate else None
+        if judged is not None:
+            out.print(console.verdict_text(judged.verdict))
+        if report:
+            out.print(f"report: {write_report(made, judged, runs_dir / made.id / 'report.html')}")
     out.print(f"run: {runs_dir / made.id}")
-    raise typer.Exit(_code(verdict))
+    raise typer.Exit(_code(judged.verdict if judged else None))
 
 
 @app.command()
@@ -102,8 +114,9 @@ def gate(
 ) -> None:
     """Judge a stored run. Exits 0 pass, 1 fail, 3 inconclusive."""
     from evalkit import console
+    from evalkit.judging import judge_run
 
-    verdict = _judge(_load(which, runs_dir), baseline=baseline, golden=golden, margin=margin)
+    verdict = judge_run(_load(which, runs_dir), baseline=baseline, golden=golden, margin=margin).verdict
     if as_json:
         print(console.verdict_json(verdict))
     else:
@@ -118,11 +131,12 @@ def report(
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Write the HTML report of a stored run."""
-    from evalkit.store import find_run
+    from evalkit.judging import judge_run, write_report
+    from evalkit.store import find_run, load_run
 
     folder = find_run(which, runs_dir)
-    made = _load(which, runs_dir)
-    print(f"report: {_write_report(made, _judge(made), output or folder / 'report.html')}")
+    judged = judge_run(load_run(folder))
+    print(f"report: {write_report(judged.run, judged, output or folder / 'report.html')}")
 
 
 @app.command("list")
@@ -158,11 +172,11 @@ def show(
 
 @golden_app.command("record")
 def golden_record(
-    which: Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")] = None,
+    which: RunList = None,
     target: Model = "gradeschool-m3",
     draft: Draft = "dspark",
     task: Task = "gradeschool",
-    k: Annotated[list[int] | None, typer.Option("--k", help="Run this K now (may be repeated); 0 is the baseline.")] = None,
+    k: Ks = None,
     quant: Quant = "float32",
     threads: Threads = 0,
     device: Device = "auto",
@@ -240,48 +254,6 @@ def _load(which: str, runs_dir: Path) -> Run:
     return load_run(find_run(which, runs_dir))
 
 
-def _judge(
-    made: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
-) -> Verdict:
-    from dataclasses import replace
-
-    from evalkit import golden as standards
-    from evalkit.gate import GateSpec, judge
-
-    found = standards.defaults_for(made)
-    spec = GateSpec() if margin is None else GateSpec(accuracy_margin=margin)
-    verdict = judge(
-        made,
-        baseline=found.baseline if baseline is None else _read_baseline(baseline),
-        golden=found.golden if golden is None else standards.read_curve(golden),
-        references=found.references,
-        spec=spec,
-    )
-    missing = tuple(m for m in found.missing if not (baseline and "baseline" in m) and not (golden and "curve" in m))
-    return replace(verdict, notes=verdict.notes + missing)
-
-
-def _read_baseline(path: Path):  # noqa: ANN202 - Baseline, which would cost an import
-    """A baseline file, or a K=0 run taken as one."""
-    import tempfile
-
-    from evalkit.baseline import load_baseline, record_baseline
-    from evalkit.store import load_run
-
-    if not path.is_dir():
-        return load_baseline(path)
-    with tempfile.TemporaryDirectory() as folder:
-        made = load_run(path)
-        record_baseline(made, Path(folder) / f"{made.id}.json")
-        return load_baseline(Path(folder) / f"{made.id}.json")
-
-
-def _write_report(made: Run, verdict: Verdict | None, path: Path) -> Path:
-    from evalkit.report.render import write_report
-
-    return write_report(path, run=made, verdict=verdict)
-
-
 def _code(verdict: Verdict | None) -> int:
     from evalkit.records import EXIT_CODE
 
@@ -302,7 +274,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: nothing was run", file=sys.stderr)
         return 130
+    except OSError as e:
+        print(f"error: {e.filename or 'a file'}: {e.strerror or e}", file=sys.stderr)
+        return 2
+    except Exception as e:  # exit code 1 would read as a verdict
+        print(f"error: {_whereabouts(e)}\nfix: this is a bug of evalkit; please report it", file=sys.stderr)
+        return 2
     return 0
+
+
+def _whereabouts(e: Exception) -> str:
+    """An unforeseen error in one line: what, and the file and line it came from."""
+    import traceback
+
+    last = traceback.extract_tb(e.__traceback__)[-1]
+    return f"{type(e).__name__}: {' '.join(str(e).split())} (at {last.filename}:{last.lineno})"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from rich import box
@@ -120,5 +120,4 @@ def runs_table(runs: Sequence[Run]) -> Table:
 
 def settings(run: Run) -> dict[str, Any]:
     """What `evalkit show --json` prints: all but the samples."""
-    names = ("id", "complete", "expected", "task_size", "seconds", "output_tokens", "cell", "fingerprint", "provenance", "counters")
-    return {name: getattr(run, name) for name in names}
+    return {f.name: getattr(run, f.name) for f in fields(run) if f.name != "samples"}

@@ -72,7 +72,8 @@ def judge(
         checks.append(_accuracy(run, answered, baseline, spec))
         checks += _references(run, answered, references, spec, notes)
     checks += _acceptance(run, k, golden, spec, notes)
-    return Verdict(outcome=combine([c.outcome for c in checks]), checks=tuple(checks), run_id=run.id, notes=tuple(notes))
+    outcome = combine([c.outcome for c in checks])
+    return Verdict(outcome=outcome, checks=tuple(checks), run_id=run.id, notes=tuple(notes))
 
 
 def combine(outcomes: Sequence[Outcome]) -> Outcome:

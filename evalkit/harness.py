@@ -14,9 +14,10 @@ import json
 import logging
 import os
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,15 +28,19 @@ from evalkit.config import FEWSHOT_SEED, Cell, resolve_task
 from evalkit.errors import EvalkitError
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-import datasets  # noqa: E402
-import lm_eval.utils  # noqa: E402
-from lm_eval.api.instance import Instance  # noqa: E402
-from lm_eval.api.model import LM  # noqa: E402
-from lm_eval.api.registry import register_model  # noqa: E402
-from lm_eval.api.task import ConfigurableTask  # noqa: E402
-from lm_eval.evaluator import evaluate as lm_eval_evaluate  # noqa: E402
+import datasets
+import lm_eval.utils
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+from lm_eval.api.task import ConfigurableTask
+from lm_eval.evaluator import evaluate as lm_eval_evaluate
+from lm_eval.utils import simple_parse_args_string
 
-__all__ = ["LM", "Instance", "LoadedTask", "Prompt", "Scored", "load_task", "register_model"]
+__all__ = [
+    "LM", "Instance", "LoadedTask", "Prompt", "Scored", "lm_eval_command", "load_task", "register_model",
+    "simple_parse_args_string",
+]  # fmt: skip
 
 Row = dict[str, Any]
 NOT_HASHED = ("dataset_path", "dataset_name", "dataset_kwargs", "metadata", "tag")  # where data lie, not what they are
@@ -376,3 +381,16 @@ def _sha(*parts: str | bytes) -> str:
         data = part.encode() if isinstance(part, str) else part
         digest.update(f"{len(data)}:".encode() + data)
     return digest.hexdigest()
+
+
+def lm_eval_command(argv: Sequence[str]) -> None:
+    """lm-eval's own command line. Where all tasks are files, its index of 10,000 tasks is not built."""
+    from lm_eval import tasks as lm_eval_tasks
+    from lm_eval.__main__ import cli_evaluate
+
+    words = list(argv)
+    named = [words[i + 1] for i, word in enumerate(words[:-1]) if word in ("--tasks", "-t")]
+    if named and all(t.endswith((".yaml", ".yml")) for t in ",".join(named).split(",")):
+        lm_eval_tasks.TaskManager = partial(lm_eval_tasks.TaskManager, include_defaults=False)  # type: ignore[misc]
+    sys.argv = ["lm_eval", *words]
+    cli_evaluate()

@@ -53,7 +53,9 @@ def checkpoint_hash(folder: Path, patterns: Iterable[str] = WEIGHT_FILES) -> str
         raise EvalkitError(f"{e.filename} cannot be read ({e.strerror})", "restore the checkpoint") from None
 
 
-def fingerprint(cell: Cell, *, settings: Mapping[str, str], task: Mapping[str, Any], doc_ids: Sequence[int]) -> dict[str, Any]:
+def fingerprint(
+    cell: Cell, *, settings: Mapping[str, str], task: Mapping[str, Any], doc_ids: Sequence[int]
+) -> dict[str, Any]:
     """What must agree for two runs to be comparable, and `hash` over all of it.
 
     `settings` is what the backend made of "auto"; `task` is what the harness says of the task. Batch size,
@@ -92,7 +94,6 @@ def collect(cell: Cell, *, settings: Mapping[str, str], files: Mapping[str, Any]
         "threads": engine.threads,
         "device": settings.get("device_name", settings.get("device", engine.device)),
         "platform": platform.platform(),
-        "host": platform.node(),
         "target_path": str(engine.model),
         "draft_path": str(engine.draft_path or ""),
         "data": dict(files),
@@ -134,7 +135,8 @@ def _git(folder: Path, *args: str) -> str | None:
 
 def code_hash() -> str:
     """sha256 of the engine's own source: samples of two engines are never put into one run."""
-    return sha256_files((ROOT / "engine").rglob("*.py"), ROOT)
+    files = (p for p in (ROOT / "engine").rglob("*.py") if "training" not in p.parts)
+    return sha256_files(files, ROOT)
 
 
 def cpu_name() -> str:

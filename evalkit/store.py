@@ -23,6 +23,8 @@ from evalkit.records import SCHEMA, Run, Sample, StepRecord
 
 RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
 SYNC_EVERY = 32  # samples between two fsyncs
+WRITABLE = "give a writable folder with --runs-dir"
+AGAIN = "remove the run's folder and run again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +139,7 @@ def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False) -> Ru
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise EvalkitError(f"cannot make {folder} ({e.strerror})", "give a writable folder with --runs-dir") from None
+            raise EvalkitError(f"cannot make {folder} ({e.strerror})", WRITABLE) from None
         path = folder / RUN_FILE
         if path.exists() and read_head(folder)["complete"]:
             continue  # never overwritten; a complete run needs no lock to be seen as such
@@ -172,7 +174,7 @@ def _lock(folder: Path) -> int:
     try:
         lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as e:
-        raise EvalkitError(f"cannot write in {folder} ({e.strerror})", "give a writable folder with --runs-dir") from None
+        raise EvalkitError(f"cannot write in {folder} ({e.strerror})", WRITABLE) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -235,7 +237,7 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
         blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
         return Sample(**{**blank, **values}, steps=steps), at
     except (ValueError, TypeError, IndexError, AttributeError) as e:
-        raise EvalkitError(f"{path} has a line that is no sample ({e})", "remove the run's folder and run again") from None
+        raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None
 
 
 def read_head(folder: Path) -> dict[str, Any]:
@@ -246,7 +248,7 @@ def read_head(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise EvalkitError(f"{folder} is no run: it has no {RUN_FILE}", "give a folder below runs/") from None
     except (OSError, ValueError) as e:
-        raise EvalkitError(f"{path} cannot be read ({e})", "remove the run's folder and run again") from None
+        raise EvalkitError(f"{path} cannot be read ({e})", AGAIN) from None
     if not isinstance(head, dict) or head.get("schema") != SCHEMA:
         found = head.get("schema") if isinstance(head, dict) else None
         raise EvalkitError(f"{path} has schema {found}, not {SCHEMA}", "make the run again with this version")

@@ -84,9 +84,7 @@ class DSparkDrafter(Drafter):
                     whole[rows, :keep] = piece
         return DraftBlock(tokens, probs, confidence)
 
-    def _blocks(
-        self, seqs: list[Sequence], width: int, keep: int, page_table: Tensor, laws: Laws | None
-    ) -> DraftBlock:
+    def _blocks(self, seqs: list[Sequence], width: int, keep: int, page_table: Tensor, laws: Laws | None) -> DraftBlock:
         """The first `keep` drafts of blocks of `width` slots, one for each sequence."""
         draft, device = self.draft, page_table.device
         starts = np.array([s.stored for s in seqs])

@@ -38,6 +38,7 @@ class DraftPlan:
     warmup: float = 0.03
     hold: float = 0.40
     gamma: float = 4.0
+    save_every: int = 200
     seed: int = 2000
 
 
@@ -145,8 +146,8 @@ def train_draft(
         for o in optimizers:
             o.step()
             o.zero_grad(set_to_none=True)
-        state.log(step, loss=float(loss), accept_first=float(accept[0]), accept_mean=float(accept.mean()))
+        state.log(step, loss=float(loss.detach()), accept_first=float(accept[0]), accept_mean=float(accept.mean()))
         if (step + 1) % 50 == 0:
             say(f"draft step {step + 1}/{plan.steps}  {state.recent()}")
-        if (step + 1) % 200 == 0 or step + 1 == plan.steps:
+        if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
             state.save(draft, optimizers, step + 1)

@@ -1,35 +1,48 @@
-"""`python -m engine.training`: train the embedded target and its drafts, stage by stage, resumable.
+"""Train the embedded target and its drafts, stage by stage, resumable.
 
-Each stage leaves its result in the build folder and is skipped when that is there, so a killed recipe
-goes on where it stopped; the checkpoints are written to `engine/reference` by the last stage.
+Each stage leaves its result in the build folder and is skipped (or continued) when that is there, so a
+killed recipe goes on where it stopped. The last stage writes the checkpoints.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from tokenizers import Tokenizer
+from torch import nn
 
-from engine.config import parse_model_config
+from engine.api import FinishReason, Request, SamplingParams
+from engine.config import EngineConfig, load_draft_config, load_model_config
+from engine.draft.block import BlockDraft
+from engine.llm import LLM
 from engine.model import Target
 from engine.training.checkpoint import TrainState
+from engine.training.draft import DraftPlan, train_draft
 from engine.training.target import TargetPlan, train_target
-from engine.training.text import EOS, QA, Stream, load_tokenizer, prompt, train_tokenizer
+from engine.training.text import EOS, MASK, PAD, QA, Stream, load_tokenizer, prompt, train_tokenizer
+from engine.weights import draft_names, load_target, save_checkpoint, target_names
+
+M = TypeVar("M", bound=nn.Module)
 
 VOCAB = 768
+LAYERS = 6
 TOKENIZER_PROBLEMS, TOKENIZER_SEED = 20_000, 5
+OUTPUT_SEED = 77  # of the problems whose answers, by the target, the drafts learn
+MAX_ANSWER = 128  # tokens
 
 TARGET_CONFIG = {  # an ordinary config.json, in MiniMax-M3's field names
     "architectures": ["MiniMaxM3ForCausalLM"],
     "model_type": "minimax_m3",
     "vocab_size": VOCAB,
     "hidden_size": 128,
-    "num_hidden_layers": 6,
+    "num_hidden_layers": LAYERS,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 32,
@@ -43,23 +56,62 @@ TARGET_CONFIG = {  # an ordinary config.json, in MiniMax-M3's field names
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": False,
     "max_position_embeddings": 4096,
-    "moe_layer_freq": [0] * 6,
-    "sparse_attention_config": {"sparse_attention_freq": [0] * 6},
+    "moe_layer_freq": [0] * LAYERS,
+    "sparse_attention_config": {"sparse_attention_freq": [0] * LAYERS},
     "bos_token_id": None,
     "eos_token_id": EOS,
-    "pad_token_id": 0,
+    "pad_token_id": PAD,
     "torch_dtype": "float32",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftShape:
+    """What a draft's config.json says beside the target's own fields, and how it is trained."""
+
+    name: str
+    layers: int
+    intermediate: int
+    rank: int
+    plan: DraftPlan
+
+    def config(self) -> dict[str, object]:
+        return TARGET_CONFIG | {
+            "architectures": ["MiniMaxM3DSparkModel"],
+            "num_hidden_layers": self.layers,
+            "num_target_layers": LAYERS,
+            "dense_intermediate_size": self.intermediate,
+            "moe_layer_freq": [0] * self.layers,
+            "sparse_attention_config": {"sparse_attention_freq": [0] * self.layers},
+            "target_layer_ids": [1, 3, 5],
+            "capture_convention": "post_layer",
+            "block_size": 7,
+            "mask_token_id": MASK,
+            "markov_rank": self.rank,
+            "markov_head_type": "vanilla",
+            "confidence_head_alpha": 1.0,
+            "enable_confidence_head": True,
+            "confidence_head_with_markov": True,
+        }
+
+
+DRAFTS = (
+    DraftShape(name="draft", layers=2, intermediate=384, rank=32, plan=DraftPlan(steps=1600)),
+    DraftShape(name="draft-weak", layers=1, intermediate=192, rank=16, plan=DraftPlan(steps=160, seed=3000)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Where and how: `stream` gives training problems by seed, without any test question."""
+    """Where and how. `stream(seed)` gives endless training problems, without any test question."""
 
     build: Path
+    out: Path
     stream: Stream
     threads: int
-    target: TargetPlan
+    target: TargetPlan = field(default_factory=TargetPlan)
+    drafts: tuple[DraftShape, ...] = DRAFTS
+    outputs: int = 20_000  # answers by the target that the drafts learn from
     say: Callable[[str], None] = print
 
 
@@ -75,6 +127,18 @@ def task_stream() -> Stream:
     return stream
 
 
+def run(recipe: Recipe) -> None:
+    """All stages. On one machine, with the same number of threads, two runs give the same files."""
+    torch.set_num_threads(recipe.threads)
+    recipe.build.mkdir(parents=True, exist_ok=True)
+    tok = tokenizer_stage(recipe)
+    target_stage(recipe, tok)
+    outputs = outputs_stage(recipe)
+    for shape in recipe.drafts:
+        draft_stage(recipe, shape, tok, outputs)
+    summary_stage(recipe)
+
+
 def tokenizer_stage(recipe: Recipe) -> Tokenizer:
     file = recipe.build / "tokenizer.json"
     if not file.exists():
@@ -84,24 +148,78 @@ def tokenizer_stage(recipe: Recipe) -> Tokenizer:
     return load_tokenizer(file)
 
 
-def new_target() -> Target:
-    """The target with seeded random weights: matrices normal with deviation 0.02, norms at identity."""
-    torch.manual_seed(0)
-    target = Target(parse_model_config(json.loads(json.dumps(TARGET_CONFIG)), Path("config.json")))
-    for p in target.parameters():
+def seeded(build: Callable[[], M], seed: int) -> M:
+    """The module of `build` with matrices normal, deviation 0.02; norms and biases as they are made."""
+    torch.manual_seed(seed)
+    module = build()
+    for p in module.parameters():
         if p.ndim == 2:
             torch.nn.init.normal_(p, std=0.02)
-    return target
+    return module
 
 
-def target_stage(recipe: Recipe, tok: Tokenizer) -> Target:
-    target = new_target()
+def write_config(folder: Path, config: dict[str, object]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def target_stage(recipe: Recipe, tok: Tokenizer) -> None:
+    folder = recipe.out / "target"
+    write_config(folder, TARGET_CONFIG)
+    target = seeded(lambda: Target(load_model_config(folder)), seed=0)
     train_target(target, recipe.target, recipe.stream, tok, TrainState(recipe.build / "target"), recipe.say)
-    return target
+    (folder / "tokenizer.json").write_text((recipe.build / "tokenizer.json").read_text())
+    save_checkpoint(target, target_names(target.cfg), folder)
 
 
-def run(recipe: Recipe) -> None:
-    torch.set_num_threads(recipe.threads)
-    recipe.build.mkdir(parents=True, exist_ok=True)
-    tok = tokenizer_stage(recipe)
-    target_stage(recipe, tok)
+def outputs_stage(recipe: Recipe, chunk: int = 2000) -> list[QA]:
+    """The target's greedy answers to fresh problems, kept in a file that grows by chunks."""
+    file = recipe.build / "outputs.jsonl"
+    done = [tuple(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    llm = None
+    while len(done) < recipe.outputs:
+        llm = llm or LLM(EngineConfig(model=recipe.out / "target", threads=recipe.threads, prefix_cache=False))
+        problems = itertools.islice(recipe.stream(OUTPUT_SEED), len(done), len(done) + chunk)
+        params = SamplingParams(max_tokens=MAX_ANSWER, stop=("\n\n", "Question:"))
+        requests = [Request(id=q, prompt=prompt(q), params=params) for q, _ in problems]
+        finished = llm.generate(requests)
+        # An answer that never ended teaches a draft nothing about ends: it keeps its place, but empty.
+        new = [(c.id, c.text.strip() if c.finish_reason is FinishReason.STOP else "") for c in finished]
+        with file.open("a") as f:
+            f.writelines(json.dumps(pair) + "\n" for pair in new)
+        done += new
+        recipe.say(f"the target's own answers {len(done):,}/{recipe.outputs:,}")
+    return [(q, a) for q, a in done[: recipe.outputs] if a]
+
+
+def draft_stage(recipe: Recipe, shape: DraftShape, tok: Tokenizer, outputs: list[QA]) -> None:
+    folder = recipe.out / shape.name
+    write_config(folder, shape.config())
+    target = load_target(recipe.out / "target")
+    draft = seeded(lambda: BlockDraft(load_draft_config(folder), target.embed, target.head), seed=1)
+    torch.nn.init.zeros_(draft.markov_out.weight)
+
+    def stream(seed: int) -> Iterator[QA]:
+        rng = random.Random(seed)
+        while True:
+            yield outputs[rng.randrange(len(outputs))]
+
+    train_draft(draft, target, shape.plan, stream, tok, TrainState(recipe.build / shape.name), recipe.say)
+    save_checkpoint(draft, draft_names(draft.cfg), folder)
+
+
+def summary_stage(recipe: Recipe) -> None:
+    """training.json beside the checkpoints: plans, parameters, tokens, losses and time, for the model card."""
+    summary: dict[str, object] = {"threads": recipe.threads, "outputs": recipe.outputs, "torch": torch.__version__}
+    for name, plan in (("target", recipe.target), *((s.name, s.plan) for s in recipe.drafts)):
+        log = [json.loads(line) for line in (recipe.build / name / "log.jsonl").read_text().splitlines()]
+        spent = torch.load(recipe.build / name / "state.pt", weights_only=True)["spent"]
+        tail = log[-50:]
+        keys = [k for k in tail[-1] if k not in ("step", "quant", "tokens")]
+        summary[name] = {
+            "plan": asdict(plan),
+            "tokens": sum(e.get("tokens", 0) for e in log),
+            "last_50_steps": {k: sum(e[k] for e in tail) / len(tail) for k in keys},
+            **spent,
+        }
+    (recipe.out / "training.json").write_text(json.dumps(summary, indent=2) + "\n")

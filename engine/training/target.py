@@ -32,6 +32,7 @@ class TargetPlan:
     question_weight: float = 0.1
     quant_from: float = 0.40  # from this share of the steps on ...
     quant_share: float = 0.6  # ... this share of them sees K and V through NVFP4
+    save_every: int = 200
     seed: int = 1000
 
 
@@ -98,5 +99,5 @@ def train_target(
         state.log(step, answer_ce=float(answer), quant=quant, tokens=rows.ids.numel())
         if (step + 1) % 50 == 0:
             say(f"target step {step + 1}/{plan.steps}  {state.recent()}")
-        if (step + 1) % 200 == 0 or step + 1 == plan.steps:
+        if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
             state.save(target, optimizers, step + 1)

@@ -25,17 +25,19 @@ class GoldenView:
     missing: tuple[str, ...] = ()
 
 
-def golden_view(golden: GoldenValue | Curve | None, k: int) -> GoldenView:
-    """A golden value, or the one at exactly K of a curve. A curve also gives the survival that its steps
+def golden_view(golden: GoldenValue | Curve | None, k: int, mode: str | None = None) -> GoldenView:
+    """A golden value, or the one at exactly K of a curve (of `mode`, where it has several). A curve also gives the survival that its steps
     imply, AL(i) - AL(i-1), where both are there; an increase outside 0..1 makes it unusable for that."""
     if golden is None:
         return GoldenView(missing=(f"no golden for K={k}",))
     if isinstance(golden, GoldenValue):
         return _with_histogram(golden, k, {})
-    if len(golden.values) != 1:
-        modes = ", ".join(golden.values) or "none"
-        return GoldenView(missing=(f"no golden for K={k}: {golden.source} has the modes {modes}, none was chosen",))
-    by_k = next(iter(golden.values.values()))
+    if mode is None and len(golden.values) == 1:
+        mode = next(iter(golden.values))
+    if mode not in golden.values:
+        modes = ", ".join(golden.values)
+        return GoldenView(missing=(f"no golden for K={k}: {golden.source} has the modes {modes}, asked for {mode or 'none'}",))
+    by_k = golden.values[mode]
     if k not in by_k:
         have = ", ".join(f"K={x}" for x in sorted(by_k))
         return GoldenView(missing=(f"no golden for K={k}: {golden.source} has {have}; nothing is interpolated",))
@@ -81,7 +83,7 @@ def acceptance_table(found: AcceptanceStats, golden: GoldenView) -> Table:
     ]  # fmt: skip
     if found.design_effect is not None:
         rows.append(("design effect", f"{found.design_effect:.2f}", "variance by samples over variance by steps"))
-    return Table(name="acceptance", caption="Acceptance", columns=("figure", "value", "what it is"),
+    return Table(name="acceptance", caption="Accepted length and rate", columns=("figure", "value", "what it is"),
                  align="lrl", rows=tuple(rows))  # fmt: skip
 
 

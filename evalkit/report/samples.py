@@ -79,7 +79,7 @@ def pair(run: Run, baseline: Baseline | None, name: str) -> Paired | None:
     both = [
         (int(s.scores[name]), row.strict if name == STRICT else row.flexible)
         for s in run.samples
-        if name in s.scores and (row := partner(s, baseline)) is not None
+        if s.scores.get(name) in (0, 1) and (row := partner(s, baseline)) is not None
     ]
     if not both:
         return None
@@ -100,7 +100,7 @@ def accepted_length(sample: Sample) -> str:
 
 
 def _change(sample: Sample, baseline: Baseline | None) -> Change | None:
-    if sample.error or STRICT not in sample.scores:
+    if sample.error or sample.scores.get(STRICT) not in (0, 1):
         return None
     row, right = partner(sample, baseline), sample.scores[STRICT] == 1
     if right:
@@ -156,6 +156,6 @@ def failed_samples(run: Run) -> tuple[tuple[int, str], ...]:
 
 
 def scored(samples: Sequence[Sample], name: str) -> tuple[int, int]:
-    """(correct, n) of one score over the samples that have it; a failed request has none."""
-    values = [s.scores[name] for s in samples if not s.error and name in s.scores]
+    """(correct, n) of one score over the samples that have one of 0 or 1; a failed request has none."""
+    values = [s.scores[name] for s in samples if not s.error and s.scores.get(name) in (0, 1)]
     return sum(value == 1 for value in values), len(values)

@@ -84,7 +84,7 @@ def plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {plain(inner) if inner else 'absent'}" for key, inner in value.items())
+        return ", ".join(f"{key} {plain(inner) if inner != '' else 'absent'}" for key, inner in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(repr(item) if isinstance(item, str) else str(item) for item in value)
     return str(value)
@@ -104,7 +104,7 @@ def clip(text: str, limit: int) -> str:
     """The text, or as much of it as takes `limit` bytes in the page, with a word on what was left out."""
     if weight(text) <= limit:
         return text
-    low, high = 0, len(text)
+    low, high = 0, min(len(text), limit)  # a character takes a byte or more
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if weight(text[:middle]) <= limit else (low, middle - 1)

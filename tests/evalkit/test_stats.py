@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from functools import cache
 
@@ -75,7 +74,8 @@ def test_needed_n_gives_back_the_mde() -> None:
         assert stats.needed_pairs(discordant, stats.mde_paired(1319, discordant)) in (1319, 1320)
     n = stats.needed_n(0.95, 0.96, 1319, 0.015)
     assert n is not None
-    assert stats.needed_n(0.95, 0.96, 1319, stats.mde_unpaired(0.955, n, 1319)) == pytest.approx(n, rel=0.05)
+    distance = stats.mde_unpaired(0.955, n, 1319)
+    assert stats.needed_n(0.955, 0.955, 1319, distance) == pytest.approx(n, abs=1)
     assert stats.needed_pairs(0.03, 0.0) is None
     assert stats.needed_n(0.95, 0.96, 100, 0.01) is None  # the published side alone is too uncertain
 
@@ -91,7 +91,7 @@ def test_recover_count_refuses_what_is_not_unique() -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_single_proportion_is_always_finite(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 3000))
     count = data.draw(st.integers(0, n))
@@ -101,7 +101,7 @@ def test_single_proportion_is_always_finite(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_tango_is_consistent(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 2000))
     up = data.draw(st.integers(0, n))
@@ -117,16 +117,17 @@ def test_tango_is_consistent(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_unpaired_is_consistent(data: st.DataObject) -> None:
     n1, n2 = data.draw(st.integers(1, 1500)), data.draw(st.integers(1, 1500))
     c1, c2 = data.draw(st.integers(0, n1)), data.draw(st.integers(0, n2))
-    span = stats.two_proportion_interval(c1, n1, c2, n2)
-    assert -1 <= span.low <= c1 / n1 - c2 / n2 <= span.high <= 1
-    for bound in (span.low, span.high):
-        if -0.99 < bound < 0.99:
-            test = stats.two_proportion_test(c1, n1, c2, n2, bound)
-            assert min(test.p_above, test.p_below) == pytest.approx(0.025, abs=2e-3)
+    for exact in (False, True):
+        span = stats.two_proportion_interval(c1, n1, c2, n2, exact=exact)
+        assert -1 <= span.low <= c1 / n1 - c2 / n2 <= span.high <= 1
+        for bound in (span.low, span.high):
+            if exact and -0.99 < bound < 0.99:
+                test = stats.two_proportion_test(c1, n1, c2, n2, bound, exact=True)
+                assert min(test.p_above, test.p_below) == pytest.approx(0.025, abs=1e-4)
 
 
 def test_no_discordant_pair_still_gives_an_interval() -> None:
@@ -253,17 +254,38 @@ def test_calibration_error() -> None:
 @pytest.mark.parametrize(("n1", "n2"), [(1319, 1319), (1319, 200), (40, 60)])
 def test_unpaired_score_method_is_statsmodels(n1: int, n2: int) -> None:
     proportion = pytest.importorskip("statsmodels.stats.proportion")
-    rng = np.random.default_rng(n1 + n2)
-    for _ in range(12):
-        c1, c2 = int(rng.integers(1, n1)), int(rng.integers(1, n2))
+    for c1, c2 in ((n1 - n1 // 20, n2 - n2 // 25), (n1 // 2, n2 // 3))[n1 < 100 :]:  # theirs finds no root at 38 of 40
         for bound in (-0.05, -0.01, 0.02):
             theirs = proportion.test_proportions_2indep(
                 c1, n1, c2, n2, value=bound, method="score", compare="diff", alternative="larger"
             ).pvalue
-            assert stats.two_proportion_test(c1, n1, c2, n2, bound).p_above == pytest.approx(theirs, abs=1e-7)
+            if math.isfinite(theirs):
+                assert stats.two_proportion_test(c1, n1, c2, n2, bound).p_above == pytest.approx(theirs, abs=1e-7)
         low, high = proportion.confint_proportions_2indep(c1, n1, c2, n2, method="score", compare="diff")
         span = stats.two_proportion_interval(c1, n1, c2, n2)
         assert (span.low, span.high) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6))
+
+
+def test_exact_restricted_estimate_is_the_most_likely_one() -> None:
+    """Brute force over p2, for the published method; the default (statsmodels' slip) is close to it here."""
+    for c1, n1, c2, n2, d in ((1277, 1319, 1266, 1319, -0.01), (7, 34, 1, 34, 0.1), (20, 40, 0, 25, 0.3)):
+        p2 = np.linspace(max(0, -d), min(1, 1 - d), 400_001)[1:-1]
+        p1 = p2 + d
+        log = c1 * np.log(p1) + (n1 - c1) * np.log1p(-p1) + c2 * np.log(p2) + (n2 - c2) * np.log1p(-p2)
+        best = int(np.argmax(log))
+        n = n1 + n2
+        variance = (p1[best] * (1 - p1[best]) / n1 + p2[best] * (1 - p2[best]) / n2) * n / (n - 1)
+        z = (c1 / n1 - c2 / n2 - d) / math.sqrt(variance)
+        assert stats.two_proportion_test(c1, n1, c2, n2, d, exact=True).statistic == pytest.approx(z, rel=1e-4)
+    for count in (1277, 1272, 1274, 1281):
+        pair = [stats.two_proportion_test(count, 1319, *SGLANG, -0.01, exact=e).p_above for e in (False, True)]
+        assert abs(pair[0] - pair[1]) < 2e-4
+
+
+def test_exact_interval_is_the_published_one() -> None:
+    """R's PropCIs::diffscoreci(7, 34, 1, 34), as statsmodels' pull request 10270 quotes it."""
+    span = stats.two_proportion_interval(7, 34, 1, 34, exact=True)
+    assert 0.018 < span.low < 0.030 and 0.33 < span.high < 0.35
 
 
 def test_wilson_is_statsmodels() -> None:
@@ -272,14 +294,6 @@ def test_wilson_is_statsmodels() -> None:
         found = stats.wilson(count, n)
         low, high = proportion.proportion_confint(count, n, method="wilson")
         assert (found.low, found.high) == (pytest.approx(low, abs=1e-12), pytest.approx(high, abs=1e-12))
-
-
-def test_tango_published_example() -> None:
-    """Tango (1998), crossover trial of soft contact lens disinfection: n=44, 43 against 41 (b=1... c=3)."""
-    span = stats.tango_interval(0, 2, 44)
-    assert span.low < -2 / 44 < span.high
-    assert span.high < 0.05  # far from Wald's symmetric interval
-    json.dumps([span.low, span.high])
 
 
 # --- simulated error rates; seeds are fixed, bounds are 4 simulation standard errors wide:
@@ -333,7 +347,7 @@ def test_unpaired_test_keeps_its_size() -> None:
 @pytest.mark.parametrize(("m", "low", "high"), [(80, 0.93, 0.96), (500, 0.94, 0.96)])
 def test_clustered_ratio_covers(m: int, low: float, high: float) -> None:
     """Prompts with their own acceptance (beta) and gamma answer lengths, coefficient of variation 0.6."""
-    runs, mean = 4_000, 3.0
+    runs, mean = 2_000, 3.0
     rng = np.random.default_rng(14)
     covered = 0
     for _ in range(runs):

@@ -1,0 +1,80 @@
+"""A stored run against the repository's standards, or named ones: its verdict and its report."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from evalkit import golden as goldens
+from evalkit.acceptance import summarize
+from evalkit.baseline import Baseline, load_baseline, record_baseline
+from evalkit.errors import EvalkitError
+from evalkit.gate import GateSpec, judge
+from evalkit.golden import Curve, Standards
+from evalkit.records import Run, Verdict
+from evalkit.store import load_run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A run with what it was judged against."""
+
+    run: Run
+    verdict: Verdict
+    standards: Standards
+
+
+def judge_run(
+    run: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
+) -> Judged:
+    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file.
+
+    What is not named is looked up in golden/ by the run's target and draft.
+    """
+    found = goldens.defaults_for(run)
+    missing = found.missing
+    if baseline is not None:
+        found = replace(found, baseline=read_baseline(baseline))
+        missing = tuple(m for m in missing if "baseline" not in m)
+    if golden is not None:
+        found = replace(found, golden=read_golden(golden, run))
+        missing = tuple(m for m in missing if "curve" not in m)
+    spec = GateSpec() if margin is None else GateSpec(accuracy_margin=margin)
+    verdict = judge(run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec)
+    return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing), standards=found)
+
+
+def read_golden(path: Path, run: Run) -> Curve:
+    """A curve's file; where it holds several models, the run's own."""
+    try:
+        return goldens.read_curve(path)
+    except EvalkitError:
+        return goldens.read_curve(path, str(run.cell.get("target")))
+
+
+def read_baseline(path: Path) -> Baseline:
+    """A baseline's file, or the folder of a K=0 run taken as one."""
+    if not path.is_dir():
+        return load_baseline(path)
+    with tempfile.TemporaryDirectory() as folder:
+        made = load_run(path)
+        file = Path(folder) / f"{made.id}.json"
+        record_baseline(made, file)
+        return load_baseline(file)
+
+
+def write_report(run: Run, judged: Judged | None, path: Path) -> Path:
+    """The HTML report of a run, judged or not."""
+    from evalkit.report import render
+
+    standards = judged.standards if judged else goldens.defaults_for(run)
+    return render.write_report(
+        run,
+        judged.verdict if judged else None,
+        acceptance=summarize(run.samples, run.cell.get("k")),
+        golden=standards.golden,
+        baseline=standards.baseline,
+        references=standards.references,
+        path=path,
+    )

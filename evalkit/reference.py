@@ -1,0 +1,94 @@
+"""`make reference`: train the embedded model, measure it, record its golden curve and baseline, write its card.
+
+Training is the engine's recipe; everything measured here is an ordinary run of run_cell, kept in the
+build folder, so that a killed recipe goes on and no figure of the card is typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from evalkit.baseline import record_baseline
+from evalkit.config import REFERENCE, ROOT, Cell
+from evalkit.golden import baseline_path, golden_path, record_curve
+from evalkit.progress import Progress
+from evalkit.provenance import checkpoint_hash
+from evalkit.records import Run
+from evalkit.run import run_cell
+from evalkit.store import find_run, list_runs, load_run
+
+BUILD = ROOT / "build" / "reference"
+TARGET, DRAFT, WEAK = "gradeschool-m3", "dspark", "dspark-weak"
+KS = (3, 5, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The card's runs by what they show."""
+
+    plain: Run  # K=0, float32
+    drafted: dict[int, Run]  # by K, float32
+    weak: dict[int, Run]
+    quant: dict[str, Run]  # K=7, by quant mode
+    few_shot: Run  # K=7, 5 shots
+    block: dict[int, Run]  # by K, drafted at block width
+
+
+def measure(runs_dir: Path, threads: int) -> Measured:
+    """Run every cell of the card, or take a complete run of the same cell and checkpoints."""
+
+    def cell(k: int, quant: str = "float32", draft: str = DRAFT, shots: int = 0, width: str = "k") -> Run:
+        wanted = Cell.make(
+            model=TARGET, draft=draft, k=k, quant=quant, shots=shots, draft_width=width, threads=threads
+        )
+        return kept(wanted, runs_dir) or run_cell(wanted, runs_dir=runs_dir, watcher=Progress())
+
+    return Measured(
+        plain=cell(0),
+        drafted={k: cell(k) for k in KS},
+        weak={k: cell(k, draft=WEAK) for k in KS},
+        quant={q: cell(7, quant=q) for q in ("bf16", "fp8", "nvfp4")},
+        few_shot=cell(7, shots=5),
+        block={k: cell(k, width="block") for k in KS[:-1]},  # at K=7 both widths are one
+    )
+
+
+def kept(cell: Cell, runs_dir: Path) -> Run | None:
+    """A complete stored run of this cell with the checkpoints of today, if there is one."""
+    shas = {"target_sha": checkpoint_hash(cell.engine.model)}
+    if cell.engine.draft_path is not None:
+        shas["draft_sha"] = checkpoint_hash(cell.engine.draft_path)
+    asked = {k: v for k, v in cell.to_json().items() if k != "max_tokens"}  # the task may say more of that one
+    for head in list_runs(runs_dir):
+        same = all(head["cell"].get(k) == v for k, v in asked.items())
+        if head["complete"] and same and all(head["fingerprint"].get(k) == v for k, v in shas.items()):
+            return load_run(find_run(head["id"], runs_dir))
+    return None
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="make reference", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--threads", type=int, default=2, help="another number gives other bits")
+    parser.add_argument("--card-only", action="store_true", help="measure and write; train nothing")
+    args = parser.parse_args(argv)
+    start = time.perf_counter()
+    if not args.card_only:
+        from engine.training.recipe import Recipe, run, task_stream
+
+        def say(line: str) -> None:
+            print(f"[{time.perf_counter() - start:6.0f}s] {line}", flush=True)
+
+        run(Recipe(build=BUILD, out=REFERENCE, stream=task_stream(), threads=args.threads, say=say))
+    found = measure(BUILD / "runs", args.threads)
+    print(record_baseline(found.plain, baseline_path(TARGET)))
+    print(record_curve(list(found.drafted.values()), golden_path(TARGET, DRAFT)))
+    from evalkit.report.card import write_card
+
+    print(f"model card: {write_card(found, REFERENCE)}")
+
+
+if __name__ == "__main__":
+    main()

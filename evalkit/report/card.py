@@ -1,0 +1,115 @@
+"""The embedded model's card: README.md beside its checkpoints, every figure from a run or the training log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evalkit.acceptance import AcceptanceStats, summarize
+from evalkit.baseline import STRICT, atomic_write, score_bit
+from evalkit.judging import judge_run
+from evalkit.records import Run
+from evalkit.report import text
+
+if TYPE_CHECKING:
+    from evalkit.reference import Measured
+
+_INTRO = """# gradeschool-m3: the embedded target and its DSpark drafts
+
+A small model that lets the whole path from prompt to verdict run on a CPU, without a download: a target in
+MiniMax-M3's form (grouped-query attention, per-head QK norm before partial RoPE, Gemma-style RMSNorm,
+SwiGLU-OAI; all layers dense for now, no MoE and no block-sparse attention), a DSpark draft on its hidden
+states, and a deliberately weak draft for the gate to refuse. It solves the word problems of
+`tasks/gradeschool` and nothing else. Made by `make reference`; this page is written by it, do not edit.
+
+- `target/`: config.json, tokenizer.json (byte-level BPE, digits apart), float32 safetensors
+- `draft/`, `draft-weak/`: DeepSpec's DSpark layout; embedding and head are the target's and not stored again
+- `training.json`: plans, losses and times of the training run
+
+Training rows are shorter than the context that config.json allows (see the plan below): longer prompts run,
+but nothing was learnt about them. None of the test questions is in the training stream (checked by hash).
+In the later part of training, K and V of a share of the steps passed through NVFP4 and back, with a
+straight-through gradient. The drafts learnt from the target's own greedy answers.
+"""
+
+
+def write_card(found: Measured, folder: Path) -> Path:
+    """Write README.md into the checkpoints' folder and return its path."""
+    training = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    parts = [_INTRO, *_training(training, folder), *_scores(found), *_acceptance(found), *_calibration(found)]
+    atomic_write(folder / "README.md", "\n".join(parts) + "\n")
+    return folder / "README.md"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _training(training: dict[str, Any], folder: Path) -> list[str]:
+    rows = []
+    for name in ("target", "draft", "draft-weak"):
+        part = training[name]
+        last = ", ".join(f"{k} {v:.4f}" for k, v in part["last_50_steps"].items())
+        tokens = text.count(part["tokens"]) if part["tokens"] else "-"
+        size = (folder / name / "model.safetensors").stat().st_size
+        rows.append([name, text.count(part["plan"]["steps"]), tokens, last, text.duration(part["cpu_seconds"]),
+                     text.duration(part["wall_seconds"]), text.count(size)])  # fmt: skip
+    columns = ("part", "steps", "training tokens", "last 50 steps, mean", "CPU time", "wall time", "bytes")
+    plan = training["target"]["plan"]
+    return [
+        "## Training\n",
+        _table(columns, rows),
+        f"{training['threads']} threads, torch {training['torch']}; rows of {plan['short'][1]} and {plan['long'][1]} "
+        f"tokens; the drafts learnt from {text.count(training['outputs'])} answers of the target.\n",
+    ]
+
+
+def _correct(run: Run) -> int:
+    return sum(score_bit(s, STRICT) for s in run.samples)
+
+
+def _scores(found: Measured) -> list[str]:
+    base = {s.doc_id: score_bit(s, STRICT) for s in found.plain.samples}
+    plain_text = {s.doc_id: s.text for s in found.plain.samples}
+    rows = []
+    named = [("K=0, float32 (the baseline)", found.plain)]
+    named += [(f"K={k}, float32", run) for k, run in found.drafted.items()]
+    named += [(f"K=7, {quant}", run) for quant, run in found.quant.items()]
+    named += [("K=7, float32, 5 shots", found.few_shot)]
+    for name, run in named:
+        pairs = [(score_bit(s, STRICT), base[s.doc_id]) for s in run.samples]
+        lost, gained = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
+        same = sum(s.text == plain_text[s.doc_id] for s in run.samples)
+        rows.append([name, text.score(_correct(run), len(run.samples)), f"{lost} / {gained}", text.count(same),
+                     judge_run(run).verdict.outcome.value, text.duration(run.seconds)])  # fmt: skip
+    columns = ("cell", "strict-match", "lost / gained", "same text as K=0", "gate", "time")
+    return ["## Score on the test split\n", _table(columns, rows)]
+
+
+def _acceptance(found: Measured) -> list[str]:
+    rows = []
+    for name, runs in (("dspark, T=K", found.drafted), ("dspark, T=block", found.block), ("dspark-weak, T=K", found.weak)):
+        for k, run in runs.items():
+            stats = summarize(run.samples, k)
+            rows.append([name, str(k), text.length(stats.accepted_length), _interval(stats), text.count(stats.steps),
+                         " ".join(text.share(s) for s in stats.survival), judge_run(run).verdict.outcome.value])  # fmt: skip
+    columns = ("draft", "K", "accepted length", "95 % interval", "steps", "accept rate at 1..K", "gate")
+    return ["## Accepted length, greedy, float32\n", _table(columns, rows)]
+
+
+def _interval(stats: AcceptanceStats) -> str:
+    return "-" if stats.interval is None else text.interval(stats.interval.low, stats.interval.high, 3)
+
+
+def _calibration(found: Measured) -> list[str]:
+    stats = summarize(found.drafted[7].samples, 7)
+    rows = [
+        [c.kind, str(c.position), text.count(c.steps), text.share(c.mean_confidence), text.share(c.rate),
+         text.share(c.ece_10)]
+        for c in stats.calibration
+    ]  # fmt: skip
+    columns = ("kind", "position", "steps", "mean confidence", "accepted", "ECE, 10 bins")
+    return ["## Confidence of the draft, K=7, greedy, float32\n", _table(columns, rows)]

@@ -1,0 +1,189 @@
+"""A run and its verdict as tables of text: configuration, checks, scores, buckets, provenance."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.config import QuantMode
+from engine.errors import EngineError
+from evalkit import stats
+from evalkit.baseline import FLEXIBLE, STRICT, Baseline, ReferenceScore, mark
+from evalkit.config import DRAFTS, TARGETS
+from evalkit.records import Check, Run
+from evalkit.report import text
+from evalkit.report.samples import pair, scored
+from evalkit.report.text import Table
+
+FLAGS = {  # of `evalkit run`, with their defaults; a value that is the default is left out of the command
+    "task": "", "model": "gradeschool-m3", "draft": "", "k": -1, "quant": "", "draft_width": "k", "data": None,
+    "limit": 0, "shots": None, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_tokens": 0, "seed": 0,
+    "batch": 64, "threads": 0, "device": "auto",
+}  # fmt: skip
+HASHES = ("hash", "target", "draft", "tokenizer", "docs")  # of the fingerprint; and all that end in _hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    name: str
+    value: str
+
+
+def quant_mode(run: Run) -> str:
+    """The quant mode spelled out, `w=bf16 act=bf16 kv=fp8`; its name alone where the dtype is not known."""
+    name, dtype = str(run.cell.get("quant", "")), str(mark(run, "dtype") or "auto")
+    if dtype == "auto":
+        device = str(mark(run, "device") or "")
+        dtype = "float32" if device.startswith("cpu") else "bf16" if device.startswith("cuda") else ""
+    try:
+        return f"{name} ({QuantMode.preset(name, dtype)})"
+    except EngineError:
+        return name or "not recorded"
+
+
+def sampling(run: Run) -> str:
+    if mark(run, "temperature") == 0:
+        return "greedy"
+    words = ("temperature", "top_p", "top_k", "seed")
+    return ", ".join(f"{word.replace('_', '-')} {text.plain(mark(run, word))}" for word in words)
+
+
+def configuration(run: Run) -> tuple[Fact, ...]:
+    """The setting that was run, one fact each."""
+    k = run.cell.get("k")
+    shots = mark(run, "shots") if run.cell.get("shots") is None else run.cell["shots"]
+    shots = run.fingerprint.get("shots") if shots is None else shots
+    facts = [("target", run.cell.get("target")), ("draft", run.cell.get("draft") if k else "none"), ("K", k)]
+    if k:
+        facts.append(("draft width", mark(run, "draft_width")))
+    facts += [("quant mode", quant_mode(run)), ("task", run.cell.get("task")), ("shots", shots),
+              ("sampling", sampling(run)), ("samples", f"{len(run.samples)} of {run.task_size}")]  # fmt: skip
+    return tuple(Fact(name=name, value=text.plain(value)) for name, value in facts)
+
+
+def warnings(run: Run) -> tuple[str, ...]:
+    """What makes this run unable to certify anything, in words."""
+    out = []
+    if run.expected < run.task_size:
+        out.append(f"subset: cannot certify ({run.expected} of the task's {run.task_size} samples were asked for)")
+    if not run.complete or len(run.samples) != run.expected:
+        out.append(f"incomplete: cannot certify ({len(run.samples)} of {run.expected} samples are there)")
+    if any(s.forced for s in run.samples):
+        out.append("forced acceptance: cannot certify (accepted drafts were drawn, not verified)")
+    return tuple(out)
+
+
+def paired_words(check: Check) -> str:
+    if not check.numbers.get("paired"):
+        return "unpaired" if "paired" in check.numbers else "no pairs needed"
+    return text.count(int(check.numbers["paired"]))
+
+
+def score_names(run: Run) -> tuple[str, ...]:
+    """strict-match, flexible-extract, then any other that a sample has."""
+    found = {name: None for s in run.samples for name in s.scores}
+    return (STRICT, FLEXIBLE, *(name for name in found if name not in (STRICT, FLEXIBLE)))
+
+
+def score_table(run: Run, baseline: Baseline | None) -> Table:
+    """Each score with its error and interval, and the baseline's on the same questions."""
+    rows = []
+    for name in score_names(run):
+        correct, n = scored(run.samples, name)
+        row = (name, text.score(correct, n), text.wilson(correct, n))
+        both = pair(run, baseline, name)
+        if both is None:
+            why = "no baseline" if baseline is None else "no question in common"
+            rows.append((*row, why, "not compared", "not compared", "0"))
+            continue
+        span = stats.tango_interval(both.up, both.down, both.n)
+        difference = f"{text.signed((both.up - both.down) / both.n)} ({text.interval(span.low, span.high, plus=True)})"
+        before = text.score(both.baseline_correct, both.n)
+        rows.append((*row, before, difference, f"{both.down} lost, {both.up} gained", text.count(both.n)))
+    return Table(
+        name="scores",
+        caption="Scores, and the baseline on the same questions",
+        columns=("score", "this run", "95 % (Wilson)", "baseline", "difference, paired (95 %, Tango)", "discordant", "pairs"),
+        align="lrrrrrr",
+        rows=tuple(rows),
+    )
+
+
+def reference_table(run: Run, references: Sequence[ReferenceScore]) -> Table:
+    """Published scores; a difference only where the two may be compared."""
+    rows = []
+    for ref in references:
+        metric = ref.metric.split(",")[-1]
+        correct, n = scored(run.samples, metric)
+        why, difference = ref.not_comparable(run), "not compared"
+        if not why and n:
+            span = stats.two_proportion_interval(correct, n, ref.correct, ref.n)
+            value = text.signed(correct / n - ref.correct / ref.n)
+            difference = f"{value} ({text.interval(span.low, span.high, plus=True)})"
+        spread = "no error published" if ref.stderr is None else f"± {ref.stderr:.4f}"
+        comparable = f"no: {why}" if why else f"yes, {'judged' if ref.gates else 'shown only'}"
+        published = f"{text.share(ref.score)} {spread} ({ref.correct}/{ref.n})"
+        rows.append((ref.name, metric, published, comparable, difference, f"{ref.source}; {ref.protocol}"))
+    return Table(
+        name="references",
+        caption="Published reference scores",
+        columns=("reference", "score", "published", "comparable", "difference, unpaired (95 %)", "source and protocol"),
+        align="llrlrl",
+        rows=tuple(rows),
+        missing="No published score is known for this run.",
+    )
+
+
+def bucket_table(run: Run) -> Table:
+    """How the requests ended. The first four add up to all; empty ones are among them."""
+    samples, total = run.samples, run.expected
+    failed = sum(bool(s.error) for s in samples)
+    truncated = sum(not s.error and s.finish_reason == "length" for s in samples)
+    empty = sum(not s.error and not s.text.strip() for s in samples)
+    counts = (
+        ("finished", len(samples) - failed - truncated, "ended by itself or at a stop; scored"),
+        ("truncated", truncated, "cut at the token limit; scored as it stands"),
+        ("failed", failed, "no answer came back; not scored, not counted as wrong"),
+        ("not run", max(total - len(samples), 0), "expected, not in the stored run"),
+        ("empty", empty, "answered with no text; counted above too"),
+    )
+    rows = tuple((name, text.count(n), text.percent(n, total), what) for name, n, what in counts)
+    return Table(name="buckets", caption="How the requests ended", columns=("bucket", "samples", "share", "what it is"),
+                 align="lrrl", rows=rows)  # fmt: skip
+
+
+def command(run: Run) -> str:
+    """The command that makes this run again: the one recorded, else one built from the cell."""
+    recorded = run.provenance.get("command")
+    if recorded:
+        return shlex.join(str(word) for word in recorded) if isinstance(recorded, list | tuple) else str(recorded)
+    cell = dict(run.cell)
+    named = cell.get("target") in TARGETS
+    cell["model"] = cell.get("target") if named else cell.get("model", cell.get("target"))
+    if cell.get("draft") not in DRAFTS and cell.get("draft_path"):
+        cell["draft"] = cell["draft_path"]
+    cell["batch"] = cell.get("max_batch", FLAGS["batch"])
+    words = ["evalkit", "run"]
+    for flag, default in FLAGS.items():
+        value = cell.get(flag, default)
+        if value is not None and value != default:
+            words += [f"--{flag.replace('_', '-')}", str(value)]
+    return shlex.join(words + ([] if cell.get("prefix_cache", True) else ["--no-prefix-cache"]))
+
+
+def provenance(run: Run) -> tuple[Fact, ...]:
+    """Where the run comes from: id, command, hashes, versions, device, times."""
+    where, prints = run.provenance, run.fingerprint
+    device = mark(run, "device") or where.get("device")
+    facts: list[tuple[str, object]] = [("run id", run.id), ("command", command(run))]
+    facts += [(f"sha256 of {name}" if name != "hash" else "fingerprint", prints[name])
+              for name in HASHES if prints.get(name)]  # fmt: skip
+    facts += [(name.replace("_", " "), value) for name, value in prints.items()
+              if name.endswith(("_hash", "_sha")) and value]  # fmt: skip
+    facts += [("device", device)]
+    facts += [(name, value) for name, value in where.items() if name not in ("command", "device")]
+    speed = f", {run.output_tokens / run.seconds:,.0f} tokens/s" if run.seconds > 0 and run.output_tokens else ""
+    took = f"{text.duration(run.seconds)} for {text.count(run.output_tokens)} output tokens{speed}"
+    facts.append(("generation", took if run.seconds > 0 else "time not recorded"))
+    return tuple(Fact(name=name, value=text.plain(value)) for name, value in facts)

@@ -1,0 +1,115 @@
+"""The recipe: rows, optimiser, and that a killed run ends with the same bytes as one that was left alone."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.training import recipe as recipes
+from engine.training.optim import lr_factor, orthogonalise
+from engine.training.recipe import DRAFTS, Recipe, task_stream
+from engine.training.target import TargetPlan
+from engine.training.text import EOS, QA, pack, prompt, train_tokenizer
+
+
+def tiny(folder: Path) -> Recipe:
+    plans = {"steps": 3, "short": (2, 96), "long": (1, 128), "anchors": 8, "save_every": 1}
+    return Recipe(
+        build=folder / "build",
+        out=folder / "out",
+        stream=task_stream(),
+        threads=1,
+        target=TargetPlan(steps=4, short=(2, 64), long=(1, 96), quant_from=0.5, save_every=1),
+        drafts=tuple(replace(d, plan=replace(d.plan, **plans)) for d in DRAFTS),
+        outputs=8,
+        say=lambda line: None,
+    )
+
+
+def weights(recipe: Recipe) -> dict[str, bytes]:
+    return {p.parent.name: p.read_bytes() for p in recipe.out.glob("*/model.safetensors")}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target's own answers from the generator: an untrained target would write to the limit each time."""
+
+    def outputs(recipe: Recipe) -> list[QA]:
+        return list(itertools.islice(recipe.stream(1), recipe.outputs))
+
+    monkeypatch.setattr(recipes, "outputs_stage", outputs)
+    monkeypatch.setattr(recipes, "TOKENIZER_PROBLEMS", 2000)
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_killed_recipe_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, broken = tiny(tmp_path / "whole"), tiny(tmp_path / "broken")
+    recipes.run(whole)
+
+    from engine.training.checkpoint import TrainState
+
+    save, count = TrainState.save, itertools.count()
+
+    def save_and_die(self: TrainState, *args: object) -> None:
+        save(self, *args)  # type: ignore[arg-type]
+        if next(count) in (1, 5):  # once in the target's training, once in a draft's
+            raise Killed
+
+    monkeypatch.setattr(TrainState, "save", save_and_die)
+    for _ in range(2):
+        with pytest.raises(Killed):
+            recipes.run(broken)
+    recipes.run(broken)
+
+    assert weights(whole).keys() == {"target", "draft", "draft-weak"}
+    assert weights(whole) == weights(broken)
+
+
+def test_the_stream_has_no_test_question() -> None:
+    from tasks.gradeschool import generator
+
+    hashes = generator.test_hashes()
+    questions = [q for q, _ in itertools.islice(task_stream()(TargetPlan().seed), 3000)]
+    assert not hashes & {generator.question_hash(q) for q in questions}
+
+
+def test_rows_mark_answers_and_end_documents() -> None:
+    tok = train_tokenizer((f"{prompt(q)} {a}" for q, a in itertools.islice(task_stream()(5), 500)), 400)
+
+    def problems() -> Iterator[QA]:
+        return task_stream()(9)
+
+    question, answer = next(problems())
+    rows = pack(problems(), tok, rows=2, length=200, joined=False, rng=random.Random(0))
+    first = tok.encode(prompt(question)).ids
+    told = tok.encode(" " + answer).ids
+    assert rows.ids[0, : len(first)].tolist() == first
+    assert not rows.answer[0, : len(first)].any()
+    end = len(first) + len(told)
+    assert rows.ids[0, len(first) : end + 1].tolist() == [*told, EOS]
+    assert rows.answer[0, len(first) : end + 1].all()
+    joined = pack(problems(), tok, rows=1, length=400, joined=True, rng=random.Random(0))
+    assert (rows.ids == EOS).sum() > (joined.ids == EOS).sum()
+
+
+def test_orthogonalise_brings_singular_values_near_one() -> None:
+    g = torch.randn(3, 24, 40, generator=torch.Generator().manual_seed(0))
+    for batch in (g, g.mT):
+        values = torch.linalg.svdvals(orthogonalise(batch))
+        assert values.min() > 0.5
+        assert values.max() < 1.3
+
+
+def test_lr_factor_rises_holds_and_falls_to_zero() -> None:
+    at = [lr_factor(x, warmup=0.1, hold=0.5) for x in (0.05, 0.1, 0.5, 0.75, 1.0)]
+    assert at == pytest.approx([0.5, 1.0, 1.0, 0.5, 0.0])

@@ -1,0 +1,80 @@
+"""Cell: names, defaults and refusals."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.errors import EngineError
+from evalkit.config import DRAFTS, TARGETS, Cell, resolve_task, task_names
+from evalkit.errors import EvalkitError
+
+
+def test_defaults_are_k7_with_the_dspark_draft():
+    cell = Cell.make()
+    assert (cell.k, cell.quant, cell.draft, cell.target) == (7, "float32", "dspark", "gradeschool-m3")
+    assert cell.engine.model == TARGETS["gradeschool-m3"]
+    assert cell.engine.draft_path == DRAFTS["dspark"].path
+
+
+@pytest.mark.parametrize("draft", ["dspark", "ngram", "none"])
+def test_k0_has_no_draft(draft):
+    cell = Cell.make(draft=draft, k=0)
+    assert (cell.draft, cell.engine.draft, cell.engine.draft_path) == ("none", "none", None)
+
+
+def test_no_draft_means_k0():
+    assert Cell.make(draft="none").k == 0
+
+
+def test_a_k_without_a_draft_is_refused():
+    with pytest.raises(EngineError, match="no draft is named"):
+        Cell.make(draft="none", k=3)
+
+
+def test_folders_are_taken_as_target_and_draft(tmp_path):
+    (tmp_path / "big model").mkdir()
+    (tmp_path / "its-draft").mkdir()
+    cell = Cell.make(model=str(tmp_path / "big model"), draft=str(tmp_path / "its-draft"), k=3, quant="fp8")
+    assert (cell.target, cell.draft, cell.engine.draft) == ("big model", "its-draft", "dspark")
+    assert cell.stem("gradeschool") == "gradeschool-big-model-its-draft-k3-fp8"
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ({"quant": "nvpf4"}, "did you mean nvfp4"),
+        ({"k": 9}, "0 .no speculation. to 7"),
+        ({"draft": "dspakr"}, "did you mean dspark"),
+        ({"model": "gradeschool-m2"}, "did you mean gradeschool-m3"),
+        ({"draft_width": "wide"}, "use k or block"),
+        ({"limit": -1}, "limit is -1"),
+        ({"top_p": 0.0}, "top_p is 0.0"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"batch": 0}, "max_batch is 0"),
+    ],
+)
+def test_what_is_wrong_is_said(words, names):
+    with pytest.raises((EngineError, EvalkitError), match=names):
+        Cell.make(**words)
+
+
+def test_tasks_are_found_by_their_own_name():
+    assert {"gradeschool", "gsm8k", "gsm8k_inferencex"} <= set(task_names())
+    assert resolve_task("gsm8k_inferencex").name == "inferencex.yaml"
+    path = resolve_task("gradeschool")
+    assert resolve_task(str(path)) == path
+    assert resolve_task(str(path.parent)) == path
+
+
+def test_an_unknown_task_names_the_nearest():
+    with pytest.raises(EvalkitError, match="did you mean gsm8k"):
+        resolve_task("gsm8")
+    with pytest.raises(EvalkitError, match="does not exist"):
+        resolve_task("nowhere.yaml")
+
+
+def test_json_of_a_cell_is_flat_and_plain(tmp_path):
+    values = Cell.make(data=tmp_path / "x.jsonl", k=5).to_json()
+    assert values["k"] == 5 and values["draft_method"] == "dspark" and values["data"] == str(tmp_path / "x.jsonl")
+    assert all(isinstance(v, str | int | float | bool | None) for v in values.values())
+    assert not any(isinstance(v, Path) for v in values.values())

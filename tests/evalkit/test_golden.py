@@ -1,0 +1,325 @@
+"""Golden files are read strictly, recorded only from sound runs, and never half-written."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from evalkit.baseline import load_baseline, load_reference_scores, record_baseline
+from evalkit.errors import EvalkitError
+from evalkit.golden import defaults_for, lookup, read_curve, record_curve
+from evalkit.records import Run, Sample, StepRecord
+
+REPO = Path(__file__).resolve().parents[2]
+GOLDEN = REPO / "golden"
+MARKS = {"target_sha": "t1", "draft_sha": "d1", "task_sha": "q1", "draft_width": "k", "temperature": 0.0}
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def make_run(k: int = 3, n: int = 60, share: float = 0.7, seed: int = 0, **more: object) -> Run:
+    rng = np.random.default_rng(seed)
+    samples = []
+    for i in range(n):
+        steps = tuple(
+            StepRecord(k=k, accepted=int(a), accepted_trimmed=int(a)) for a in (rng.binomial(k, share, 12) if k else [])
+        )
+        strict = float(rng.random() < 0.95)
+        samples.append(
+            Sample(
+                doc_id=i, doc_hash=sha(f"doc {i}"), prompt_hash=sha(f"prompt {i}"), question="q", gold="1", steps=steps,
+                scores={"strict-match": strict, "flexible-extract": 1.0}, finish_reason="stop", tokens=40,
+            )
+        )  # fmt: skip
+    cell = {"target": "gradeschool-m3", "draft": "dspark" if k else "none", "task": "gradeschool", "k": k,
+            "quant": "float32", "temperature": 0.0, "shots": 0}  # fmt: skip
+    run = Run(
+        id=f"run-k{k}-{seed}", complete=True, cell=cell, fingerprint=MARKS | {"quant": "float32", "k": k},
+        provenance={}, samples=tuple(samples), expected=n, task_size=n,
+    )  # fmt: skip
+    return dataclasses.replace(run, **more)  # type: ignore[arg-type]
+
+
+def marked(run: Run, **marks: object) -> Run:
+    return dataclasses.replace(run, fingerprint={**run.fingerprint, **marks})
+
+
+def with_cell(run: Run, **cell: object) -> Run:
+    return dataclasses.replace(run, cell={**run.cell, **cell})
+
+
+# --- reading
+
+
+def test_the_imported_curve_has_the_published_values() -> None:
+    curve = read_curve(GOLDEN / "minimaxm31flash_dspark.yaml")
+    assert {k: lookup(curve, k).accepted_length for k in (3, 5, 7)} == {3: 2.88, 5: 3.46, 7: 4.04}
+    value = lookup(curve, 7)
+    assert (value.se, value.histogram, value.mode) == (None, None, "thinking_unknown")
+    assert any("NOT KNOWN" in line for line in curve.header)
+
+
+INFERENCEX = """# Acceptance Length (AL) reference values measured with SPEED-Bench.
+# dataset: coding | temperature: 1.0
+minimax-m3:
+  thinking_on:
+    1: 1.78
+    2: 2.38
+  thinking_off:
+    1: 1.84
+    2: 2
+"""
+
+
+def test_inferencex_shape_with_two_modes(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(INFERENCEX)
+    curve = read_curve(path)
+    assert lookup(curve, 2, "thinking_on").accepted_length == 2.38
+    assert curve.header == (
+        "Acceptance Length (AL) reference values measured with SPEED-Bench.", "dataset: coding | temperature: 1.0"
+    )  # fmt: skip
+    with pytest.raises(EvalkitError, match=r"has modes \['thinking_on', 'thinking_off'\], asked for None"):
+        lookup(curve, 2)
+
+
+def test_missing_k_names_those_that_exist_and_the_command() -> None:
+    curve = read_curve(GOLDEN / "minimaxm31flash_dspark.yaml")
+    with pytest.raises(EvalkitError, match=r"no value at K=6 .*has K=3, K=5, K=7.*evalkit golden record .*--k 6"):
+        lookup(curve, 6)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("m:\n  on:\n    3: .nan", "nan, expected a number from 1 to 4"),
+        ("m:\n  on:\n    3: 4.5", "4.5, expected a number from 1 to 4"),
+        ("m:\n  on:\n    3: 0.99", "0.99, expected"),
+        ("m:\n  on:\n    3: '2.9'", "'2.9', expected"),
+        ("m:\n  on:\n    3: true", "True, expected"),
+        ("m:\n  on:\n    3:", "None, expected"),
+        ("m:\n  on:\n    three: 2.9", "K='three'"),
+        ("m:\n  on:\n    0: 1.0", "K=0"),
+        ("m:\n  on:\n    3: 2.9\n    3: 2.8", "occurs twice"),
+        ("m:\n  on: {}", "not a table of modes"),
+        ("m:\n  3: 2.9", "not a table of modes"),
+        ("m:\n  on:\n    3: 2.9\nn:\n  on:\n    3: 2.9", "expected exactly one"),
+        ("", "expected exactly one"),
+        ("m: [", "cannot be read"),
+        ("m:\n  on:\n    3: 2.9\nevidence:\n  m:\n    on:\n      3: {se: .1}", "evidence has schema None"),
+        ("m:\n  on:\n    3: 2\nevidence:\n  schema: 1\n  m:\n    on:\n      3: {se: .nan, samples: 9}", "error of nan"),
+    ],
+)
+def test_broken_files_are_refused(tmp_path: Path, body: str, words: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(body)
+    with pytest.raises(EvalkitError, match=words.replace("[", r"\[")):
+        read_curve(path)
+
+
+def test_absent_file(tmp_path: Path) -> None:
+    with pytest.raises(EvalkitError, match="does not exist"):
+        read_curve(tmp_path / "none.yaml")
+
+
+# --- recording
+
+
+def test_record_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "gradeschool-m3_dspark.yaml"
+    runs = [make_run(3), make_run(5, seed=1)]
+    table = record_curve(runs, path, write=False)
+    assert not path.exists()
+    assert record_curve(runs, path) == table
+    curve = read_curve(path)
+    value = lookup(curve, 3)
+    assert value.accepted_length == pytest.approx(1 + 3 * 0.7, abs=0.1)
+    assert value.steps == 720 and value.clusters == 60 and value.histogram is not None
+    assert sum(value.histogram) == 720
+    assert value.se is not None and value.interval is not None
+    assert value.interval[0] < value.accepted_length < value.interval[1]
+    assert value.fingerprint == MARKS | {"quant": "float32"}
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]  # no temporary file is left
+
+    by_inferencex = yaml.safe_load(path.read_text())  # as its readers do: model, mode, K, a plain number
+    assert next(iter(by_inferencex)) == "gradeschool-m3"
+    assert isinstance(by_inferencex["gradeschool-m3"]["thinking_off"][3], float)
+
+    again = record_curve([make_run(3, seed=7)], path)
+    assert f"{value.accepted_length:.4f}" in again and "(kept)" in again
+    assert lookup(read_curve(path), 5).run_id == "run-k5-1"
+    assert lookup(read_curve(path), 3).run_id == "run-k3-7"
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ([], "no run"),
+        ([make_run(3, complete=False)], "incomplete"),
+        ([make_run(3, expected=61)], "incomplete"),
+        ([make_run(3, task_size=1319)], "60 of 1319 samples"),
+        ([make_run(0)], "K=0"),
+        ([make_run(3, share=0.0)], "never have worked"),
+        ([make_run(3, share=0.01)], "never have worked"),
+        ([make_run(3, share=1.0)], "looks forced"),
+        ([make_run(3), make_run(3, seed=1)], "several of the runs have the same K"),
+        ([make_run(3), marked(make_run(5), target_sha="t2")], "target_sha: t2 and t1"),
+        ([make_run(3), marked(make_run(5), draft_sha="d2")], "draft_sha"),
+        ([make_run(3), marked(make_run(5), task_sha="q2")], "task_sha"),
+        ([make_run(3), marked(make_run(5), quant="fp8")], "quant: fp8 and float32"),
+        ([marked(make_run(3), target_sha=None)], "does not say its target_sha"),
+    ],
+)
+def test_unfit_runs_make_no_golden(tmp_path: Path, runs: list[Run], words: str) -> None:
+    path = tmp_path / "g.yaml"
+    with pytest.raises(EvalkitError, match=words):
+        record_curve(runs, path)
+    assert not path.exists()
+
+
+def test_forced_and_failed_samples_make_no_golden(tmp_path: Path) -> None:
+    run = make_run(3)
+    for change, words in (({"forced": True}, "forced"), ({"error": "timeout"}, "1 failed request")):
+        samples = (dataclasses.replace(run.samples[0], **change), *run.samples[1:])
+        with pytest.raises(EvalkitError, match=words):
+            record_curve([dataclasses.replace(run, samples=samples)], tmp_path / "g.yaml")
+
+
+def test_a_value_of_another_configuration_cannot_stay_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "g.yaml"
+    record_curve([make_run(3), make_run(5)], path)
+    before = path.read_text()
+    with pytest.raises(EvalkitError, match="record all K of the curve together"):
+        record_curve([marked(make_run(3, seed=2), target_sha="t2")], path)
+    assert path.read_text() == before
+    both = [marked(make_run(3, seed=2), target_sha="t2"), marked(make_run(5, seed=2), target_sha="t2")]
+    record_curve(both, path)
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "g.yaml"
+    record_curve([make_run(3)], path)
+    before = path.read_text()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("evalkit.baseline.os.fsync", full)
+    with pytest.raises(EvalkitError, match="No space left"):
+        record_curve([make_run(3, seed=4)], path)
+    assert path.read_text() == before
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+# --- baseline
+
+
+def test_baseline_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    run = make_run(0)
+    line = record_baseline(run, path)
+    assert "old none" in line and run.id in line
+    found = load_baseline(path)
+    assert found.n == 60
+    assert found.correct == sum(s.scores["strict-match"] for s in run.samples)
+    assert found.rows[run.samples[3].doc_hash[:16]].prompt_hash == run.samples[3].prompt_hash[:16]
+    assert (found.target, found.task, found.fingerprint["target_sha"]) == ("gradeschool-m3", "gradeschool", "t1")
+    assert "old 0." in record_baseline(make_run(0, seed=3), path, write=False)
+    assert load_baseline(path).run_id == run.id
+
+
+def test_the_baseline_of_1319_questions_is_small(tmp_path: Path) -> None:
+    record_baseline(make_run(0, n=1319), tmp_path / "b.json")
+    assert (tmp_path / "b.json").stat().st_size < 80_000
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (make_run(3), "a baseline is K=0 in float32"),
+        (with_cell(make_run(0), quant="fp8"), "a baseline is K=0 in float32"),
+        (make_run(0, complete=False), "incomplete"),
+        (make_run(0, task_size=100), "60 of 100"),
+        (marked(make_run(0), task_sha=""), "does not say its task_sha"),
+    ],
+)
+def test_unfit_runs_make_no_baseline(tmp_path: Path, run: Run, words: str) -> None:
+    with pytest.raises(EvalkitError, match=words):
+        record_baseline(run, tmp_path / "b.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nan_and_duplicates_make_no_baseline(tmp_path: Path) -> None:
+    run = make_run(0)
+    nan = dataclasses.replace(run.samples[0], scores={"strict-match": float("nan"), "flexible-extract": 1.0})
+    with pytest.raises(EvalkitError, match="strict-match nan"):
+        record_baseline(dataclasses.replace(run, samples=(nan, *run.samples[1:])), tmp_path / "b.json")
+    with pytest.raises(EvalkitError, match="60 samples of 59 documents"):
+        record_baseline(dataclasses.replace(run, samples=(run.samples[1], *run.samples[1:])), tmp_path / "b.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schema": 9}, "schema 9"),
+        ({"correct": 60}, "its rows give"),
+        ({"rows": [["a", "b", 2, 1]]}, "expected 0 or 1"),
+        ({"rows": [["a", "b", 1]]}, "is no baseline"),
+        ({"rows": []}, "has no questions"),
+        ({"fingerprint": None, "n": None}, "its rows give"),
+    ],
+)
+def test_tampered_baselines_are_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    path = tmp_path / "b.json"
+    record_baseline(make_run(0), path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(EvalkitError, match=words):
+        load_baseline(path)
+
+
+def test_truncated_and_absent_baselines(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    with pytest.raises(EvalkitError, match="does not exist"):
+        load_baseline(path)
+    record_baseline(make_run(0), path)
+    path.write_text(path.read_text()[:200])
+    with pytest.raises(EvalkitError, match="cannot be read"):
+        load_baseline(path)
+
+
+# --- published scores, defaults
+
+
+def test_reference_scores() -> None:
+    scores = {s.name: s for s in load_reference_scores()}
+    assert [n for n, s in scores.items() if s.gates] == ["sglang"]
+    sglang = scores["sglang"]
+    assert (sglang.score, sglang.correct, sglang.n, sglang.stderr) == (0.9598, 1266, 1319, 0.0054)
+    assert {s.correct for s in scores.values()} == {1266, 1277, 1272, 1274, 1281}
+    assert all(s.source and s.protocol for s in scores.values())
+    with pytest.raises(EvalkitError, match=r"is 0\.9591, not 0\.9598"):
+        dataclasses.replace(sglang, correct=1265)
+
+
+def test_defaults(tmp_path: Path) -> None:
+    run = make_run(7)
+    empty = defaults_for(run, tmp_path)
+    assert (empty.golden, empty.baseline, empty.references) == (None, None, ())
+    assert len(empty.missing) == 2
+    record_curve([run], tmp_path / "gradeschool-m3_dspark.yaml")
+    record_baseline(make_run(0), tmp_path / "gradeschool-m3.baseline.json")
+    found = defaults_for(run, tmp_path)
+    assert found.golden is not None and found.baseline is not None and not found.missing
+    assert defaults_for(with_cell(run, draft="dspark-weak"), tmp_path).golden is not None
+    assert defaults_for(with_cell(run, draft="ngram"), tmp_path).golden is None
+    other_task = defaults_for(with_cell(run, task="gsm8k"), tmp_path)
+    assert other_task.baseline is None and "on task gsm8k" in other_task.missing[0]
+    assert defaults_for(make_run(0), tmp_path).missing == ()

@@ -1,0 +1,97 @@
+"""Fingerprints and hashes: equal where runs are comparable, different where they are not."""
+
+import subprocess
+
+import pytest
+
+from evalkit import provenance
+from evalkit.config import Cell
+from evalkit.errors import EvalkitError
+
+TASK = {"task": "t", "task_sha": "x", "shots": 0}
+SETTINGS = {"device": "cpu", "dtype": "float32"}
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    for name in ("target", "draft"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "tokenizer.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(name.encode())
+    return tmp_path
+
+
+def _print(folder, ids=range(3), settings=SETTINGS, **words):
+    cell = Cell.make(model=str(folder / "target"), draft=str(folder / "draft"), **words)
+    return provenance.fingerprint(cell, settings=settings, task=TASK, doc_ids=list(ids))
+
+
+def test_equal_cells_have_equal_fingerprints(checkpoints):
+    assert _print(checkpoints) == _print(checkpoints)
+
+
+@pytest.mark.parametrize("words", [{"batch": 3}, {"threads": 2}, {"prefix_cache": False}])
+def test_what_must_not_change_a_sample_is_left_out(checkpoints, words):
+    assert _print(checkpoints, **words)["hash"] == _print(checkpoints)["hash"]
+
+
+@pytest.mark.parametrize(
+    "words", [{"k": 3}, {"quant": "fp8"}, {"seed": 1}, {"temperature": 1.0}, {"top_p": 0.9}, {"draft_width": "block"},
+              {"ids": [0, 1]}, {"settings": {"device": "cuda", "dtype": "bf16"}}],
+)  # fmt: skip
+def test_what_changes_a_sample_changes_the_hash(checkpoints, words):
+    assert _print(checkpoints, **words)["hash"] != _print(checkpoints)["hash"]
+
+
+@pytest.mark.parametrize(("file", "key"), [("target/model.safetensors", "target_sha"), ("target/config.json", "target_sha"),
+                                           ("draft/model.safetensors", "draft_sha"), ("target/tokenizer.json", "tokenizer_sha")])  # fmt: skip
+def test_changed_files_are_seen(checkpoints, file, key):
+    before = _print(checkpoints)
+    (checkpoints / file).write_text("other")
+    after = _print(checkpoints)
+    assert before[key] != after[key] and before["hash"] != after["hash"]
+
+
+def test_a_missing_checkpoint_is_an_error(tmp_path):
+    with pytest.raises(EvalkitError, match="does not exist"):
+        provenance.checkpoint_hash(tmp_path / "nowhere")
+    with pytest.raises(EvalkitError, match="none of"):
+        provenance.checkpoint_hash(tmp_path)
+
+
+def test_a_name_moved_into_a_content_is_another_hash(tmp_path):
+    one, two = tmp_path / "1", tmp_path / "2"
+    for folder, names in ((one, ("ab", "c")), (two, ("a", "bc"))):
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text("")
+    assert provenance.sha256_files(one.iterdir(), one) != provenance.sha256_files(two.iterdir(), two)
+
+
+def test_git_state(tmp_path):
+    assert provenance.git_state(tmp_path) == {"commit": "", "dirty": None}
+
+    def git(*words):
+        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True)
+
+    (tmp_path / "f").write_text("1")
+    for words in (("init", "-q"), ("add", "f"), ("commit", "-qm", "x")):
+        git(*words)
+    state = provenance.git_state(tmp_path)
+    assert len(state["commit"]) == 40 and state["dirty"] is False
+    (tmp_path / "f").write_text("2")
+    assert provenance.git_state(tmp_path)["dirty"] is True
+
+
+def test_git_absent_is_fine(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert provenance.git_state(tmp_path) == {"commit": "", "dirty": None}
+
+
+def test_collect_names_versions_and_machine(checkpoints):
+    cell = Cell.make(model=str(checkpoints / "target"), draft=str(checkpoints / "draft"), threads=1)
+    found = provenance.collect(cell, settings=SETTINGS, files={})
+    assert found["versions"]["lm-eval"] and found["versions"]["python"] and found["threads"] == 1
+    assert found["cpu"] and len(found["code"]) == 64 and found["started"].endswith("+00:00")

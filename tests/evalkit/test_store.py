@@ -1,0 +1,233 @@
+"""Runs on disk: whole or not complete, continued, locked, never overwritten."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from evalkit import store
+from evalkit.errors import EvalkitError
+from evalkit.records import Sample, StepRecord
+from evalkit.store import RunHead, load_run, open_run
+
+
+def head(n=3, *, code="c", **extra):
+    return RunHead(cell={"k": 1}, fingerprint={"hash": "0123456789", **extra}, provenance={"code": code, "started": "t"},
+                   expected=n, task_size=9)  # fmt: skip
+
+
+def sample(i, **words):
+    return Sample(doc_id=i, doc_hash=f"d{i}", prompt_hash="p", question="q", gold="g", **words)
+
+
+FULL = sample(
+    0, text="línea\r\n\u2028 #### 4", finish_reason="stop", stop_hit="\n\n", tokens=5, prompt_tokens=7, cached_tokens=2,
+    seconds=0.25, scores={"strict-match": 1.0, "flexible-extract": 0.0}, extracted={"strict-match": "4"},
+    steps=(StepRecord(k=7, accepted=3, accepted_trimmed=2, cut="stop", confidence=(0.5, 0.25)),
+           StepRecord(k=7, accepted=0, accepted_trimmed=0), StepRecord(k=0, accepted=0, accepted_trimmed=0),
+           StepRecord(k=2, accepted=2, accepted_trimmed=1, cut="limit")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("one", [FULL, sample(3), sample(4, error="lost"), sample(5, forced=True, text="x")])
+def test_a_sample_survives_the_disk(one, tmp_path):
+    line = store.pack_sample(one, at=1.5)
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+    assert store.unpack_sample(line, tmp_path) == (one, 1.5)
+
+
+def write(root, n=3, samples=None, finish=True, **words):
+    with open_run(root, "stem", head(n), **words) as writer:
+        for i in range(n) if samples is None else samples:
+            if i not in writer.done:
+                writer.add(sample(i, tokens=2, scores={"strict-match": 1.0}), seconds=0.5)
+        return writer.finish(seconds=0.5, counters={"x": 1}, provenance={"finished": "t2"}) if finish else writer
+
+
+def test_a_finished_run_is_read_back(tmp_path):
+    made = write(tmp_path)
+    again = load_run(tmp_path / made.id)
+    assert made == again and made.complete and made.id == "stem-01234567"
+    assert (made.expected, made.task_size, made.output_tokens, made.counters) == (3, 9, 6, {"x": 1})
+    assert made.provenance["finished"] == "t2" and [s.doc_id for s in made.samples] == [0, 1, 2]
+    assert store.list_runs(tmp_path)[0]["id"] == made.id
+    assert store.find_run(made.id, tmp_path) == store.find_run(str(tmp_path / made.id), tmp_path)
+
+
+def test_an_interrupted_run_is_continued_without_its_cut_line(tmp_path):
+    folder = write(tmp_path, samples=[2, 0], finish=False).folder
+    assert not load_run(folder).complete
+    with (folder / store.SAMPLES_FILE).open("ab") as file:
+        file.write(b'{"doc_id": 1, "doc_h')
+    with open_run(tmp_path, "stem", head()) as writer:
+        assert set(writer.done) == {0, 2} and writer.resumed and writer.folder == folder
+        writer.add(sample(1), seconds=0.25)
+        made = writer.finish(seconds=0.25, counters={}, provenance={})
+    assert [s.doc_id for s in made.samples] == [0, 1, 2]
+    assert made.seconds == 0.75
+    assert [s["kept"] for s in made.provenance["sessions"]] == [0, 2]
+    assert len((folder / store.SAMPLES_FILE).read_bytes().splitlines()) == 3
+
+
+def test_failed_samples_are_asked_again(tmp_path):
+    with open_run(tmp_path, "stem", head(2)) as writer:
+        writer.add(sample(0, error="lost"), seconds=0.1)
+        writer.add(sample(1), seconds=0.2)
+    with open_run(tmp_path, "stem", head(2)) as writer:
+        assert set(writer.done) == {1}
+        writer.add(sample(0, text="there"), seconds=0.1)
+        made = writer.finish(seconds=0.1, counters={}, provenance={})
+    assert [s.error for s in made.samples] == ["", ""] and made.samples[0].text == "there"
+
+
+def test_a_complete_run_is_never_written_again(tmp_path):
+    first = write(tmp_path)
+    before = {p.name: p.read_bytes() for p in (tmp_path / first.id).iterdir()}
+    assert write(tmp_path).id == "stem-01234567-2"
+    assert write(tmp_path).id == "stem-01234567-3"
+    assert {p.name: p.read_bytes() for p in (tmp_path / first.id).iterdir()} == before
+
+
+@pytest.mark.parametrize("other", [head(code="other"), head(seed=1)])
+def test_only_an_equal_fingerprint_and_engine_is_continued(tmp_path, other):
+    write(tmp_path, samples=[0], finish=False)
+    with open_run(tmp_path, "stem", other) as writer:
+        assert writer.id == "stem-01234567-2" and not writer.done
+        writer.add(sample(0), seconds=0.1)
+
+
+def test_fresh_leaves_an_interrupted_run_alone(tmp_path):
+    write(tmp_path, samples=[0], finish=False)
+    assert write(tmp_path, fresh=True).id == "stem-01234567-2"
+    assert len(load_run(tmp_path / "stem-01234567").samples) == 1
+
+
+def test_a_run_without_a_sample_leaves_nothing(tmp_path):
+    write(tmp_path, samples=[], finish=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_writers_of_one_run_are_refused(tmp_path):
+    with open_run(tmp_path, "stem", head()) as writer:
+        with pytest.raises(EvalkitError, match="being written by another process"):
+            open_run(tmp_path, "stem", head())
+        writer.add(sample(0), seconds=0.1)
+    open_run(tmp_path, "stem", head()).close()
+
+
+def test_nan_is_never_stored(tmp_path):
+    with open_run(tmp_path, "stem", head()) as writer:
+        with pytest.raises(EvalkitError, match="not a number"):
+            writer.add(sample(0, scores={"strict-match": float("nan")}), seconds=0.1)
+        writer.add(sample(0), seconds=0.1)
+    assert len(load_run(tmp_path / "stem-01234567").samples) == 1
+
+
+def test_finishing_with_missing_samples_is_refused(tmp_path):
+    with open_run(tmp_path, "stem", head()) as writer:
+        writer.add(sample(0), seconds=0.1)
+        with pytest.raises(ValueError, match="1 samples of 3"):
+            writer.finish(seconds=0.1, counters={}, provenance={})
+
+
+def test_an_edited_run_is_refused(tmp_path):
+    path = tmp_path / write(tmp_path).id / store.SAMPLES_FILE
+    path.write_bytes(path.read_bytes().replace(b'"strict-match": 1.0', b'"strict-match": 0.0', 1))
+    with pytest.raises(EvalkitError, match="not what the run wrote"):
+        load_run(path.parent)
+
+
+@pytest.mark.parametrize(("text", "words"), [("{", "cannot be read"), ('{"schema": 99}', "schema 99"), ("[]", "schema None")])
+def test_a_damaged_head_is_an_error(tmp_path, text, words):
+    folder = tmp_path / write(tmp_path).id
+    (folder / store.RUN_FILE).write_text(text)
+    with pytest.raises(EvalkitError, match=words):
+        load_run(folder)
+
+
+def test_a_damaged_line_is_an_error(tmp_path):
+    folder = write(tmp_path, samples=[0], finish=False).folder
+    with (folder / store.SAMPLES_FILE).open("ab") as file:
+        file.write(b"{}\n")
+    with pytest.raises(EvalkitError, match="no sample"):
+        open_run(tmp_path, "stem", head())
+
+
+def test_no_run_is_an_error(tmp_path):
+    with pytest.raises(EvalkitError, match="no run 'x'"):
+        store.find_run("x", tmp_path)
+    with pytest.raises(EvalkitError, match="is no run"):
+        load_run(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EvalkitError, match="cannot make"):
+        open_run(tmp_path / "file", "stem", head())
+
+
+def test_a_full_disk_leaves_whole_samples(tmp_path, monkeypatch):
+    real, room = os.write, [10_000]
+
+    def write_some(fd, data):
+        if len(data) > room[0]:
+            if room[0]:
+                real(fd, bytes(data)[: room[0]])
+                room[0] = 0
+            raise OSError(errno.ENOSPC, "No space left on device")
+        room[0] -= len(data)
+        return real(fd, data)
+
+    with open_run(tmp_path, "stem", head(2)) as writer:
+        writer.add(sample(0), seconds=0.1)
+        room[0] = 40
+        monkeypatch.setattr(os, "write", write_some)
+        with pytest.raises(EvalkitError, match="the disk is full; 1 of 2 samples kept"):
+            writer.add(sample(1), seconds=0.2)
+        monkeypatch.setattr(os, "write", real)
+    assert (writer.folder / store.SAMPLES_FILE).read_bytes().endswith(b"\n")
+    assert write(tmp_path, n=2).provenance["sessions"][1]["kept"] == 1
+
+
+def test_a_full_disk_at_the_end_leaves_no_complete_run(tmp_path, monkeypatch):
+    real = os.fsync
+
+    def full(fd):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with open_run(tmp_path, "stem", head(1)) as writer:
+        writer.add(sample(0), seconds=0.1)
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(EvalkitError, match="the disk is full"):
+            writer.finish(seconds=0.1, counters={}, provenance={})
+        monkeypatch.setattr(os, "fsync", real)
+    assert not load_run(writer.folder).complete
+    assert sorted(p.name for p in writer.folder.iterdir()) == [".lock", store.RUN_FILE, store.SAMPLES_FILE]
+    assert write(tmp_path, n=1).complete
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip("no right to mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_really_full_disk(tiny_disk, tmp_path):
+    with open_run(tiny_disk, "stem", head(500)) as writer, pytest.raises(EvalkitError, match="the disk is full"):
+        for i in range(500):
+            writer.add(sample(i, text="x" * 500), seconds=0.1)
+    kept = load_run(writer.folder)
+    assert not kept.complete and 0 < len(kept.samples) < 500
+    roomy = tmp_path / "roomy"
+    shutil.copytree(tiny_disk, roomy)
+    made = write(roomy, n=500)
+    assert made.complete and len(made.samples) == 500
+    assert json.loads((roomy / made.id / store.RUN_FILE).read_text())["complete"] is True
