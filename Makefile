@@ -56,8 +56,8 @@ report: setup ## Write the HTML report of a stored run: RUN=id, or the newest
 	$(need_run)
 	@$(BIN)/evalkit report '$(run_of)' $(ARGS)
 
-reference: setup ## Train the embedded model anew (up to 90 minutes on 2 cores); goes on where it was stopped
-	@$(BIN)/python -m engine.training $(ARGS)
+reference: setup ## Train the embedded model, record its golden and card (90 minutes); goes on where it was stopped
+	@$(BIN)/python -m evalkit.reference $(ARGS)
 
 test: setup ## All tests that need neither a GPU nor many minutes
 	@$(BIN)/python -m pytest -q -m 'not slow and not gpu' $(ARGS)

@@ -110,7 +110,7 @@ class Scheduler:
         if not self.waiting or len(self.running) >= self._max_batch or (chunks + 1) * width > self._budget:
             return None
         seq = self.waiting[0]
-        room = seq.to_store + 1 + max(seq.draft_room(self._k), 0)
+        room = seq.to_store + 1 + seq.draft_room(self._k)
         if self.running:  # leave each running sequence the pages of its next step
             spare = len(self.running) * self.pool.pages_for(self._k + 1)
             if self.pool.pages_for(room) + spare > self.pool.available:

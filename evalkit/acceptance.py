@@ -1,6 +1,6 @@
 """Steps -> AcceptanceStats: one definition of every acceptance figure, with its uncertainty.
 
-Definitions (as InferenceX, vLLM and ATOM count them; /design statistics, section 3):
+Definitions (as InferenceX, vLLM and ATOM count them):
 - a *verify step* has k >= 1 drafts proposed; steps without a draft are counted apart and enter nothing;
 - accepted length = 1 + sum(accepted) / steps, a ratio of sums over all steps, the target's own token counted;
 - acceptance rate = sum(accepted) / sum(proposed); it falls as K grows, by construction;

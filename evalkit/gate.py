@@ -19,7 +19,7 @@ from evalkit.acceptance import AcceptanceStats, summarize
 from evalkit.baseline import BASELINE_MARKS, FLEXIBLE, HASH_CHARS, STRICT, Baseline, ReferenceScore, mark, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.errors import EvalkitError
-from evalkit.golden import COMPARED_MARKS, Curve, GoldenValue, lookup, record_command
+from evalkit.golden import COMPARED_MARKS, NOTED_MARKS, Curve, GoldenValue, lookup, record_command
 from evalkit.records import Check, Outcome, Run, Sample, Verdict
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
@@ -83,7 +83,7 @@ def combine(outcomes: Sequence[Outcome]) -> Outcome:
     return INCONCLUSIVE if INCONCLUSIVE in outcomes else PASS
 
 
-def _check(name: str, outcome: Outcome, expected: str, found: str, message: str = "", **numbers: Any) -> Check:
+def _check(name: str, outcome: Outcome, expected: str, found: str, message: str = "", /, **numbers: Any) -> Check:
     message = message or f"{found}; expected {expected}"
     return Check(name=name, outcome=outcome, expected=expected, found=found, message=message, numbers=numbers)
 
@@ -340,6 +340,11 @@ def _length(run: Run, k: int, found: AcceptanceStats, golden: Curve | None, spec
     if differ and value.fingerprint:
         why = ", ".join(f"{m} {value.fingerprint.get(m)} / {mark(run, m)}" for m in differ)
         return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {fix}")
+    for m in NOTED_MARKS:
+        if value.fingerprint and value.fingerprint.get(m) != mark(run, m):
+            notes.append(
+                f"golden/{value.source} was recorded at {m} {value.fingerprint.get(m)}, this run {mark(run, m)}"
+            )
     estimate = found.estimate()
     if estimate is None:
         return check(INCONCLUSIVE, "of a single document, which shows no spread; run more documents")
@@ -404,10 +409,9 @@ def verdict_line(verdict: Verdict) -> str:
     """The verdict in one line: outcome, score against baseline, accepted length against golden, what broke."""
     by_name = {c.name: c for c in verdict.checks}
     parts = [p for p in (_score_part(by_name.get("accuracy")), _length_part(by_name.get("accepted length"))) if p]
-    telling = [c for c in verdict.checks if c.outcome is verdict.outcome] if verdict.outcome is not PASS else []
-    if telling:
-        parts.append(f"{verdict.outcome.value}: {', '.join(c.name for c in telling)}")
-    return f"{verdict.outcome.value.upper():<12}  {', '.join(parts) or 'nothing compared'}"
+    line = f"{verdict.outcome.value.upper():<12}  {', '.join(parts) or 'nothing compared'}"
+    telling = [c.name for c in verdict.checks if c.outcome is verdict.outcome and c.outcome is not PASS]
+    return f"{line}; {verdict.outcome.value} by {', '.join(telling)}" if telling else line
 
 
 def _score_part(check: Check | None) -> str:

@@ -31,6 +31,7 @@ from evalkit.records import SCHEMA, Run
 EVIDENCE = "evidence"
 CURVE_MARKS = ("target_sha", "draft_sha", "draft_width", "temperature", "task_sha", "quant")
 COMPARED_MARKS = ("target_sha", "draft_width", "temperature", "task_sha")  # of a judged run with its golden
+NOTED_MARKS = ("draft_sha", "quant")  # may differ, since they are what is judged; the reader is told
 NEVER_WORKED = 1.05  # a draft whose accepted length may be this low is no golden
 JUDGED_BY = {"dspark-weak": "dspark"}  # drafts that are judged by another draft's curve
 
@@ -101,8 +102,8 @@ def read_curve(path: Path, model: str | None = None) -> Curve:
         raise EvalkitError(f"{path} cannot be read ({e})", fix) from None
     models = [name for name in data if name != EVIDENCE] if isinstance(data, dict) else []
     if model is None and len(models) == 1:
-        model = models[0]
-    if model not in models:
+        model = str(models[0])
+    if model is None or model not in models:
         raise EvalkitError(f"{path} has models {models}, expected {model or 'exactly one'}", "name one of them")
     evidence = data.get(EVIDENCE) or {}
     if evidence and evidence.get("schema") != SCHEMA:
@@ -143,7 +144,7 @@ def lookup(curve: Curve, k: int, mode: str | None = None) -> GoldenValue:
     modes = list(curve.values)
     if mode is None and len(modes) == 1:
         mode = modes[0]
-    if mode not in curve.values:
+    if mode is None or mode not in curve.values:
         raise EvalkitError(f"golden/{curve.source} has modes {modes}, asked for {mode}", "name one of them")
     if k not in curve.values[mode]:
         have = ", ".join(f"K={x}" for x in sorted(curve.values[mode]))

@@ -46,9 +46,9 @@ class EvalkitLM(LM):
 
     @classmethod
     def create_from_arg_obj(cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None) -> Self:
-        """Model arguments win over lm-eval's own options; its default device, cuda, means auto."""
+        """Model arguments win over lm-eval's own options; its default device (cuda, cuda:0) means auto."""
         extra = dict(additional_config or {})
-        if extra.get("device") == "cuda":
+        if extra.get("device") in ("cuda", "cuda:0"):
             extra["device"] = "auto"
         return cls(**{**extra, **arg_dict})
 

@@ -224,9 +224,7 @@ def _restricted_variance(count1: int, n1: int, count2: int, n2: int, difference:
     return (p1 * (1 - p1) / n1 + p2 * (1 - p2) / n2) * total / (total - 1)
 
 
-def two_proportion_test(
-    count1: int, n1: int, count2: int, n2: int, bound: float, *, exact: bool = False
-) -> BoundTest:
+def two_proportion_test(count1: int, n1: int, count2: int, n2: int, bound: float, *, exact: bool = False) -> BoundTest:
     """Miettinen-Nurminen score test of p1 - p2 against `bound`; p_above is statsmodels'
     test_proportions_2indep(value=bound, method="score", compare="diff", alternative="larger").
 

@@ -43,8 +43,10 @@ def resolve(requirements: list[str], constraints: list[str]) -> dict[str, str]:
 
 
 def write(path: Path, heading: str, packages: dict[str, str]) -> None:
+    """A lock file, sorted by name."""
     lines = [f"{name}=={version}" for name, version in sorted(packages.items()) if not APART.match(name)]
-    path.write_text("\n".join([f"# {heading}", "# Written by `make lock`; edit pyproject.toml instead.", *lines]) + "\n")
+    head = f"# {heading}\n# Written by `make lock`; edit pyproject.toml instead.\n"
+    path.write_text(head + "".join(f"{line}\n" for line in lines))
 
 
 def main(upgrade: bool) -> None:

@@ -18,13 +18,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = Path("reports") / "readme-eval.txt"
 COMMAND = "make eval K=7 QUANT=nvfp4"
-# Folders without a docstring of their own; a Python package's line is its docstring.
+# Folders without a docstring; a Python package's line is its docstring where it has one.
 FOLDERS = {
     "golden": "accepted lengths and reference scores, each with where it came from; written by commands only",
     "reports": "pages and outputs of stored runs, made by commands",
     "requirements": "the pinned versions that `make setup` installs",
     "tests": "mirrors the source",
     "tools": "set-up, lock files, this page's generated parts",
+    "evalkit": "turns runs of the engine into evidence: scores, accepted lengths, verdicts, pages",
+    "engine/training": "the recipe of the embedded model, run by `make reference`",
     "engine/reference": "the embedded model: checkpoints, tokenizer and generated model card",
     "engine/draft": "drafts, one file each",
     "evalkit/backends": "where completions come from, one file each",
@@ -36,9 +38,10 @@ SHOWN_TOP = ("engine", "evalkit", "tasks", "golden", "reports", "requirements", 
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence or line, as short as the author made it."""
+    """The first sentence, cut at its colon or semicolon where it would not fit a line."""
     line = " ".join(text.strip().split("\n\n")[0].split())
-    return re.split(r"(?<=[.!?:;])\s", line, maxsplit=1)[0].rstrip(".:;")
+    sentence = re.split(r"(?<=[.!?])\s", line, maxsplit=1)[0]
+    return (sentence if len(sentence) <= 100 else re.split(r"[:;]\s", sentence, maxsplit=1)[0]).rstrip(".")
 
 
 def line_of(path: Path) -> str:
@@ -70,7 +73,7 @@ def make_targets() -> list[tuple[str, str]]:
 
 
 def make_table() -> str:
-    rows = [f"| `make {name}` | {said} |" for name, said in make_targets() if name != "help"]
+    rows = [f"| `make {name}` | {clean(said)} |" for name, said in make_targets() if name != "help"]
     return "\n".join(["| command | what it does |", "|---|---|", *rows])
 
 
@@ -101,7 +104,7 @@ def cli_table() -> str:
     found = commands(typer.main.get_command(app), "evalkit")
     lines = ["| command | what it does |", "|---|---|"]
     for name, command in found:
-        lines.append(f"| `{name}{clean(arguments(command))}` | {clean(command.help)} |")
+        lines.append(f"| `{name}{arguments(command)}` | {clean(command.help)} |")
     lines += ["", "| `evalkit run` option | default | what it does |", "|---|---|---|"]
     run = dict(found)["evalkit run"]
     for option in (p for p in run.params if p.param_type_name == "option"):

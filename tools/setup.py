@@ -87,7 +87,7 @@ def system_torch() -> dict[str, str]:
 def choose_mode(asked: str, recorded: str | None, found: dict[str, str]) -> str:
     """own or system. `auto` keeps what the environment was made with, and else takes the torch that is here."""
     if asked == "system" and "torch" not in found:
-        raise SetupError(f"VENV=system, but {sys.executable} has no torch", "use VENV=own, or PYTHON=... to name another")
+        raise SetupError(f"VENV=system, but {sys.executable} has no torch", "use VENV=own, or another PYTHON=")
     if asked != "auto":
         return asked
     if recorded == "own" or (recorded == "system" and "torch" in found):
@@ -101,7 +101,8 @@ def key_of(root: Path, mode: str, found: dict[str, str]) -> str:
     for path in [root / "pyproject.toml", root / "tools" / "setup.py", *sorted((root / "requirements").glob("*.txt"))]:
         digest.update(path.read_bytes() + b"\0")
     place = [str(root), platform.python_version(), platform.machine(), mode]
-    digest.update("\0".join(place + (sorted(f"{n}={v}" for n, v in found.items()) if mode == "system" else [])).encode())
+    kin = sorted(f"{name}={version}" for name, version in found.items()) if mode == "system" else []
+    digest.update("\0".join(place + kin).encode())
     return digest.hexdigest()
 
 
@@ -130,7 +131,9 @@ def is_current(venv: Path, mode: str, key: str) -> bool:
 
 def gpu_vendor() -> str | None:
     """nvidia, amd or None, from what the kernel shows."""
-    if glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/proc/driver/nvidia/version") or shutil.which("nvidia-smi"):
+    if glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/proc/driver/nvidia/version"):
+        return "nvidia"
+    if os.path.exists("/dev/dxg") and shutil.which("nvidia-smi"):  # Windows' subsystem for Linux
         return "nvidia"
     return "amd" if os.path.exists("/dev/kfd") else None
 
@@ -158,7 +161,8 @@ class Environment:
             log.write(f"$ {' '.join(map(str, command))}\n")
             log.flush()
             start = log.tell()
-            done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+            words, nothing = [str(word) for word in command], subprocess.DEVNULL
+            done = subprocess.run(words, stdin=nothing, stdout=log, stderr=subprocess.STDOUT, check=False)
             log.seek(start)
             said = log.read()
         if done.returncode:
@@ -232,7 +236,7 @@ def make_venv(env: Environment, mode: str, key: str) -> None:
         raise SetupError(f"{env.venv.name}/ was not made by this project", "move it away or remove it, then try again")
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         version = ".".join(map(str, sys.version_info[:2]))
-        raise SetupError(f"Python {version} lacks its venv module", f"apt-get install python{version}-venv, or another PYTHON=")
+        raise SetupError(f"Python {version} lacks its venv module", f"install python{version}-venv, or another PYTHON=")
     # The folder is emptied before the stamp goes: whatever is left after a kill still says `building`.
     env.venv.mkdir(exist_ok=True)
     write_stamp(env.venv, "building", mode, key)

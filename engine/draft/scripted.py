@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Sequence as Ids
 
 from torch import Tensor
 
@@ -11,7 +10,7 @@ from engine.draft import Drafter, Proposal, pack
 from engine.request import Sequence
 from engine.sampling import Laws
 
-Script = Callable[[str, Ids[int], int], list[int]]
+Script = Callable[[str, list[int], int], list[int]]
 """(request id, prompt and committed output, most drafts to give) -> drafts."""
 
 

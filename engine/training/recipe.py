@@ -111,7 +111,7 @@ class Recipe:
     threads: int
     target: TargetPlan = field(default_factory=TargetPlan)
     drafts: tuple[DraftShape, ...] = DRAFTS
-    outputs: int = 20_000  # answers by the target that the drafts learn from
+    outputs: int = 12_000  # answers by the target that the drafts learn from
     say: Callable[[str], None] = print
 
 

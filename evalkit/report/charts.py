@@ -31,7 +31,8 @@ def _frame(labels: Sequence[str], axis: str, top: float, title: str, body: str) 
         for t in ticks
     )
     names = "".join(
-        f'<text class="tick" x="{LEFT + (i + 0.5) * slot:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{name}</text>'
+        f'<text class="tick" x="{LEFT + (i + 0.5) * slot:.1f}" y="{HEIGHT - BOTTOM + 18}" '
+        f'text-anchor="middle">{name}</text>'
         for i, name in enumerate(labels)
     )
     middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
@@ -50,10 +51,14 @@ def histogram(shares: Sequence[float], golden: Sequence[float]) -> str:
     for i, value in enumerate(shares):
         x, y, width = LEFT + i * slot + slot * 0.19, _y(value, top), slot * 0.62
         body.append(f'<rect class="bar" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_y(0, top) - y:.1f}"/>')
-        label = y - 5
+        label, where = y - 5, "value"
         if golden and -6 < y - _y(golden[i], top) < 24:  # the marker is where the number would be
-            label = y + 16 if _y(0, top) - y > 22 else _y(golden[i], top) - 10
-        body.append(f'<text class="value" x="{x + width / 2:.1f}" y="{label:.1f}" text-anchor="middle">{100 * value:.1f}</text>')
+            fits = _y(0, top) - y > 26
+            label, where = (y + 18, "value inside") if fits else (_y(golden[i], top) - 10, "value")
+        body.append(
+            f'<text class="{where}" x="{x + width / 2:.1f}" y="{label:.1f}" text-anchor="middle">'
+            f"{100 * value:.1f}</text>"
+        )
     for i, value in enumerate(golden):
         body.append(_diamond(LEFT + (i + 0.5) * slot, _y(value, top), slot * 0.4))
     title = "Share of verify steps by accepted drafts" + (", with the golden's" if golden else "")
@@ -68,11 +73,11 @@ def survival(observed: Sequence[float], golden: Sequence[float | None]) -> str:
     body = [f'<polyline class="line" points="{points}"/>']
     for x, value, there in zip(xs, observed, golden or [None] * len(observed), strict=True):
         y = _y(value, 1)
-        body.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
         below = there is not None and there > value
         lift = 19 if below else -10
         if there is not None:
             body.append(_diamond(x, _y(there, 1), 26))
+        body.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
         body.append(f'<text class="value" x="{x:.1f}" y="{y + lift:.1f}" text-anchor="middle">{100 * value:.1f}</text>')
     title = "Share of verify steps whose first i drafts were all accepted"
     return _frame([str(i + 1) for i in range(len(observed))], "position i in the block", 1.0, title, "".join(body))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from evalkit.acceptance import AcceptanceStats, Calibration
 from evalkit.golden import Curve, GoldenValue
@@ -26,17 +27,21 @@ class GoldenView:
 
 
 def golden_view(golden: GoldenValue | Curve | None, k: int, mode: str | None = None) -> GoldenView:
-    """A golden value, or the one at exactly K of a curve (of `mode`, where it has several). A curve also gives the survival that its steps
-    imply, AL(i) - AL(i-1), where both are there; an increase outside 0..1 makes it unusable for that."""
+    """A golden value, or the one at exactly K of a curve (of `mode`, where it has several).
+
+    A curve also gives the survival that its steps imply, AL(i) - AL(i-1), where both are there; a step
+    outside 0..1, or one above the step before it, makes the curve unusable for that.
+    """
     if golden is None:
         return GoldenView(missing=(f"no golden for K={k}",))
     if isinstance(golden, GoldenValue):
         return _with_histogram(golden, k, {})
     if mode is None and len(golden.values) == 1:
         mode = next(iter(golden.values))
-    if mode not in golden.values:
+    if mode is None or mode not in golden.values:
         modes = ", ".join(golden.values)
-        return GoldenView(missing=(f"no golden for K={k}: {golden.source} has the modes {modes}, asked for {mode or 'none'}",))
+        why = f"{golden.source} has the modes {modes}, asked for {mode or 'none'}"
+        return GoldenView(missing=(f"no golden for K={k}: {why}",))
     by_k = golden.values[mode]
     if k not in by_k:
         have = ", ".join(f"K={x}" for x in sorted(by_k))
@@ -56,7 +61,7 @@ def _with_histogram(value: GoldenValue, k: int, lengths: Mapping[int, float]) ->
     known = {**lengths, 0: 1.0}
     implied = tuple(known[i] - known[i - 1] if i in known and i - 1 in known else None for i in range(1, k + 1))
     present = [s for s in implied if s is not None]
-    falling = all(a + 1e-9 >= b for a, b in zip(present, present[1:], strict=False))
+    falling = all(a + 1e-9 >= b for a, b in pairwise(present))
     if any(not 0 <= s <= 1 for s in present) or not falling:
         missing.append("no implied survival: the golden curve does not rise by ever smaller steps")
         return GoldenView(value=value, missing=tuple(missing))

@@ -16,7 +16,7 @@ from evalkit.records import Run, Verdict
 from evalkit.report import charts, drafts, samples, summary, tables, text
 
 TEMPLATES = Path(__file__).parent / "templates"
-ICONS = {"pass": "✓", "fail": "✗", "inconclusive": "?", summary.NOT_JUDGED: "–"}
+ICONS = {"pass": "✓", "fail": "✗", "inconclusive": "?", summary.NOT_JUDGED: "·"}
 
 
 def render(
@@ -64,7 +64,7 @@ def _inert(value: object) -> object:
 
 def _keep_together(words: str) -> str:
     """Numbers that must not be broken over two lines: `0.94 ± 0.01`, `0.93 .. 0.95`."""
-    for joint in (" ± ", " .. "):
+    for joint in (" ± ", " .. ", " %"):
         words = words.replace(joint, joint.replace(" ", "\u00a0"))
     return words
 

@@ -26,7 +26,7 @@ class Change(StrEnum):
 MEANING = {
     Change.LOST: "wrong here, right in the baseline",
     Change.WRONG_BOTH: "wrong here and in the baseline",
-    Change.WRONG_UNPAIRED: "wrong here, and the baseline has no such question",
+    Change.WRONG_UNPAIRED: "wrong here, with no baseline result for the question",
     Change.GAINED: "right here, wrong in the baseline",
 }
 
@@ -139,9 +139,7 @@ def changed_samples(run: Run, baseline: Baseline | None, budget: int = PAGE_BUDG
     together would take more than `budget` bytes in the page."""
     views = [_view(s, c) for s in run.samples if (c := _change(s, baseline)) is not None]
     limit = text.fair_limit([text.weight(t) for v in views for t in (v.question, v.completion)], budget)
-    cut = [
-        replace(v, question=text.clip(v.question, limit), completion=text.clip(v.completion, limit)) for v in views
-    ]
+    cut = [replace(v, question=text.clip(v.question, limit), completion=text.clip(v.completion, limit)) for v in views]
     groups = []
     for change in Change:
         members = tuple(v for v in cut if v.change is change)

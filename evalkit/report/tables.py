@@ -21,7 +21,6 @@ FLAGS = {  # of `evalkit run`, with their defaults; a value that is the default 
     "limit": 0, "shots": None, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_tokens": 0, "seed": 0,
     "batch": 64, "threads": 0, "device": "auto",
 }  # fmt: skip
-HASHES = ("hash", "target", "draft", "tokenizer", "docs")  # of the fingerprint; and all that end in _hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +103,15 @@ def score_table(run: Run, baseline: Baseline | None) -> Table:
     return Table(
         name="scores",
         caption="Scores, and the baseline on the same questions",
-        columns=("score", "this run", "95 % (Wilson)", "baseline", "difference, paired (95 %, Tango)", "discordant", "pairs"),
+        columns=(
+            "score",
+            "this run",
+            "95 % (Wilson)",
+            "baseline",
+            "paired difference (95 %, Tango)",
+            "discordant",
+            "pairs",
+        ),
         align="lrrrrrr",
         rows=tuple(rows),
     )
@@ -177,10 +184,8 @@ def provenance(run: Run) -> tuple[Fact, ...]:
     where, prints = run.provenance, run.fingerprint
     device = mark(run, "device") or where.get("device")
     facts: list[tuple[str, object]] = [("run id", run.id), ("command", command(run))]
-    facts += [(f"sha256 of {name}" if name != "hash" else "fingerprint", prints[name])
-              for name in HASHES if prints.get(name)]  # fmt: skip
-    facts += [(name.replace("_", " "), value) for name, value in prints.items()
-              if name.endswith(("_hash", "_sha")) and value]  # fmt: skip
+    facts.append(("fingerprint", prints.get("hash")))
+    facts += [(name.replace("_", " "), value) for name, value in prints.items() if name.endswith(("_sha", "_hash"))]
     facts += [("device", device)]
     facts += [(name, value) for name, value in where.items() if name not in ("command", "device")]
     speed = f", {run.output_tokens / run.seconds:,.0f} tokens/s" if run.seconds > 0 and run.output_tokens else ""

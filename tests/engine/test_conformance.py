@@ -60,7 +60,7 @@ def test_speculative_ids_and_steps(records: list[dict[str, Any]], k: int, width:
         assert out.steps[0].confidence == pytest.approx(first["confidence"], abs=1e-4)
 
 
-def test_first_block_ids(records: list[dict[str, Any]]) -> None:
+def test_first_block_ids(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """The drafts themselves, seen through the proposals of the first decode tick at batch 1."""
     llm = LLM(EngineConfig(model=DATA / "target", draft="dspark", draft_path=DATA / "draft", k=7, threads=1))
     assert llm.drafter is not None
@@ -71,7 +71,7 @@ def test_first_block_ids(records: list[dict[str, Any]]) -> None:
         seen.append(proposal.tokens.tolist()[0])
         return proposal
 
-    llm.drafter.propose = spy
+    monkeypatch.setattr(llm.drafter, "propose", spy)
     for r in records[:16]:
         seen.clear()
         llm.generate([Request(id="x", prompt=r["prompt"], params=SamplingParams(max_tokens=2))])

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from engine import LLM, Completion, EngineConfig
+from engine import LLM, Completion, EngineConfig, Request
 from engine.api import FinishReason
 from engine.draft.ngram import NgramDrafter
+from engine.draft.scripted import Script
 from engine.errors import EngineError
 from engine.prefix_cache import PagePool, PageTable
 from engine.request import Sequence
@@ -74,11 +77,12 @@ def test_ragged_ngram_blocks_give_the_plain_text(tiny: Tiny) -> None:
 def test_speculative_greedy_is_plain_greedy(tiny: Tiny, k: int, width: str) -> None:
     ask = requests(prompts(32, shared=6), max_tokens=30)
     plain = ids(tiny.llm(max_batch=32).generate(ask))
-    for settings in (
+    several: list[dict[str, Any]] = [
         {"max_batch": 32},
         {"max_batch": 32, "prefix_cache": False, "max_batched_tokens": 24},
         {"max_batch": 5, "max_batched_tokens": 17},
-    ):
+    ]
+    for settings in several:
         llm = tiny.llm(k=k, draft_width=width, **settings)
         got = llm.generate(ask)
         assert ids(got) == plain
@@ -149,12 +153,12 @@ def test_dspark_needs_a_checkpoint(tiny: Tiny) -> None:
 # ------------------------------------------------------------------ scripted
 
 
-def oracle(tiny: Tiny, ask: list, wrong_at: int = 99):
+def oracle(tiny: Tiny, ask: list[Request], wrong_at: int) -> Script:
     """A script that proposes the plain text, but for a wrong token at one place of the block."""
-    plain = {r.id: (*r.prompt, *o.token_ids) for r, o in zip(ask, tiny.llm().generate(ask), strict=True)}
+    plain = {r.id: (*tuple(r.prompt), *o.token_ids) for r, o in zip(ask, tiny.llm().generate(ask), strict=True)}
 
     def script(name: str, tokens: list[int], k: int) -> list[int]:
-        right = list(plain[name][len(tokens) : len(tokens) + k])
+        right = [int(t) for t in plain[name][len(tokens) : len(tokens) + k]]
         right += [3] * (k - len(right))
         return [t if i != wrong_at else (t + 1) % 50 + 3 for i, t in enumerate(right)]
 

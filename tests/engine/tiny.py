@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,15 +34,14 @@ VOCAB = ["<pad>", "<eos>", "<mask>", *ALPHABET, *("".join(m) for m in MERGES)]
 class Tiny:
     target: Path
     draft: Path
-    script: Script | None = None
 
-    def llm(self, script: Script | None = None, **settings: object) -> LLM:
+    def llm(self, script: Script | None = None, **settings: Any) -> LLM:
         """An LLM on one thread: with a script where one is given, else DSpark where k is set."""
-        config = {"model": self.target, "threads": 1, "page_size": 4, "device": "cpu", **settings}
+        config: dict[str, Any] = {"model": self.target, "threads": 1, "page_size": 4, "device": "cpu", **settings}
         if config.get("k"):
             config.setdefault("draft", "scripted" if script else "dspark")
             config.setdefault("draft_path", self.draft if config["draft"] == "dspark" else None)
-        return LLM(EngineConfig(**config), drafter=ScriptedDrafter(script) if script else None)  # pyright: ignore
+        return LLM(EngineConfig(**config), drafter=ScriptedDrafter(script) if script else None)
 
 
 def build(folder: Path, *, layers: int = 3, seed: int = 0, max_positions: int = 128, block_size: int = 7) -> Tiny:
@@ -108,11 +108,10 @@ def _tokenizer() -> Tokenizer:
     return tok
 
 
-def requests(prompts: list[str] | list[tuple[int, ...]], **params: object) -> list[Request]:
+def requests(prompts: list[Any], **params: Any) -> list[Request]:
     """A request for each prompt, called r0, r1, ..., with its number as its seed unless one is given."""
     return [
-        Request(id=f"r{i}", prompt=p, params=SamplingParams(**({"seed": i} | params)))  # pyright: ignore
-        for i, p in enumerate(prompts)
+        Request(id=f"r{i}", prompt=p, params=SamplingParams(**({"seed": i, **params}))) for i, p in enumerate(prompts)
     ]
 
 

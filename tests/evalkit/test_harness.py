@@ -86,7 +86,13 @@ def test_what_changes_the_task_changes_its_hash(data):
 
 @pytest.mark.parametrize(
     ("text", "strict", "flexible"),
-    [(" so 4.\n#### 4", 1, 1), (" #### 4. And #### 5", 1, 0), (" it is 4", 0, 1), ("", 0, 0), (" #### 1,000 and 4", 0, 1)],
+    [
+        (" so 4.\n#### 4", 1, 1),
+        (" #### 4. And #### 5", 1, 0),
+        (" it is 4", 0, 1),
+        ("", 0, 0),
+        (" #### 1,000 and 4", 0, 1),
+    ],
 )
 def test_score_reads_a_text_as_the_filters_do(data, text, strict, flexible):
     found = load(data, shots=0, task="gsm8k").score(3, text)

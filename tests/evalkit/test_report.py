@@ -30,8 +30,8 @@ def make_sample(i: int, rng: random.Random, k: int, *, right: bool = True) -> Sa
     steps = []
     for _ in range(rng.randint(8, 16) if k else 0):
         accepted = next((j for j in range(k) if rng.random() > 0.82 - 0.02 * j), k)
-        steps.append(StepRecord(k=k, accepted=accepted, accepted_trimmed=accepted,
-                                confidence=tuple(min(0.99, 0.82 - 0.02 * j + rng.uniform(-0.1, 0.1)) for j in range(k))))  # fmt: skip
+        sure = tuple(min(0.99, 0.82 - 0.02 * j + rng.uniform(-0.1, 0.1)) for j in range(k))
+        steps.append(StepRecord(k=k, accepted=accepted, accepted_trimmed=accepted, confidence=sure))
     if steps:
         last = steps[-1]
         steps[-1] = replace(last, accepted_trimmed=max(0, last.accepted - 2), cut="stop")
@@ -39,8 +39,8 @@ def make_sample(i: int, rng: random.Random, k: int, *, right: bool = True) -> Sa
         doc_id=i,
         doc_hash=hashlib.sha256(f"doc {i}".encode()).hexdigest(),
         prompt_hash=hashlib.sha256(f"prompt {i}".encode()).hexdigest(),
-        question=f"Ivan and Olga pay ${i} for a table. They sell 8 beads at $4 each and 6 cups at $3 each and share the "
-        "rest equally. How many dollars does each get?",
+        question=f"Ivan and Olga pay ${i} for a table. They sell 8 beads at $4 each and 6 cups at $3 each and share "
+        "the rest equally. How many dollars does each get?",
         gold=gold,
         text=f" The beads bring 8 * 4 = $32.\nThe cups bring 6 * 3 = $18.\nEach gets {answer}.\n#### {answer}",
         finish_reason="stop",
@@ -57,12 +57,13 @@ def make_run(n: int = 200, k: int = 7, *, wrong: int = 12, seed: int = 3, **chan
     base = Run(
         id=f"gradeschool-gradeschool-m3-dspark-k{k}-nvfp4-20261130-0911",
         complete=True,
-        cell={"target": "gradeschool-m3", "draft": "dspark" if k else "none", "k": k, "draft_width": "k", "quant": "nvfp4",
-              "task": "gradeschool", "shots": None, "temperature": 0.0, "limit": 0, "max_batch": 64},
-        fingerprint={"shots": 0, "dtype": "auto", "device": "cpu", "target": "ab" * 32, "draft": "cd" * 32,
-                     "task_hash": "ef" * 32, "hash": "12" * 32, "target_sha": "ab" * 32, "task_sha": "ef" * 32,
+        cell={"target": "gradeschool-m3", "draft": "dspark" if k else "none", "k": k, "draft_width": "k",
+              "quant": "nvfp4", "task": "gradeschool", "shots": None, "temperature": 0.0, "limit": 0, "max_batch": 64},
+        fingerprint={"shots": 0, "dtype": "auto", "device": "cpu", "draft_sha": "cd" * 32,
+                     "hash": "12" * 32, "target_sha": "ab" * 32, "task_sha": "ef" * 32,
                      "draft_width": "k", "temperature": 0.0},
-        provenance={"git": {"commit": "1234567890abcdef", "dirty": False}, "versions": {"torch": "2.13.0", "triton": ""},
+        provenance={"git": {"commit": "1234567890abcdef", "dirty": False}, 
+                    "versions": {"torch": "2.13.0", "triton": ""},
                     "cpu": "Some CPU", "started": "2026-11-30T09:11:00+00:00"},
         samples=tuple(items),
         expected=n,
@@ -88,30 +89,35 @@ def make_golden(k: int = 7, length: float = 4.04, **more: Any) -> GoldenValue:
 
 
 def make_curve(*values: GoldenValue) -> Curve:
-    return Curve(model="gradeschool-m3", source="gradeschool-m3_dspark.yaml", values={"thinking_off": {v.k: v for v in values}})
+    by_k = {v.k: v for v in values}
+    return Curve(model="gradeschool-m3", source="gradeschool-m3_dspark.yaml", values={"thinking_off": by_k})
 
 
 RECORDED = make_golden(se=0.03, clusters=1319, steps=15000, interval=(3.98, 4.10),
                        histogram=(3000, 2300, 1800, 1500, 1300, 1000, 900, 3200))  # fmt: skip
 REFERENCES = (
-    ReferenceScore(name="embedded float32", target="gradeschool-m3", task="gradeschool", shots=0, metric=STRICT, score=0.9431,
-                   n=1319, correct=1244, stderr=0.0064, gates=False, source="model card", protocol="zero-shot, greedy"),
-    ReferenceScore(name="SGLang", target="minimax-m3.1-flash", task="gsm8k", shots=5, metric=STRICT, score=0.9598, n=1319,
-                   correct=1266, stderr=0.0054, gates=True, source="SGLang CI", protocol="5-shot, chat template"),
+    ReferenceScore(name="embedded float32", target="gradeschool-m3", task="gradeschool", shots=0, metric=STRICT,
+                   score=0.9431, n=1319, correct=1244, stderr=0.0064, gates=False,
+                   source="model card", protocol="zero-shot, greedy"),
+    ReferenceScore(name="SGLang", target="minimax-m3.1-flash", task="gsm8k", shots=5, metric=STRICT,
+                   score=0.9598, n=1319, correct=1266, stderr=0.0054, gates=True,
+                   source="SGLang CI", protocol="5-shot, chat template"),
 )  # fmt: skip
 
 
 def make_verdict(run: Run, outcome: Outcome = Outcome.INCONCLUSIVE) -> Verdict:
     """A verdict of the shape that the gate gives; the page must not depend on which checks there are."""
+    found = "strict-match 0.9400 (188/200)"
     checks = (
-        Check(name="completeness", outcome=Outcome.PASS, expected="all samples, each once", found=f"{len(run.samples)} samples",
+        Check(name="completeness", outcome=Outcome.PASS, expected="all samples, each once", 
+              found=f"{len(run.samples)} samples",
               message="the whole task, each sample once", numbers={"found": len(run.samples)}),
         Check(name="accuracy", outcome=outcome, expected="strict-match at most 1 pt below the baseline",
-              found="strict-match 0.9400 (188/200)", message="strict-match 0.9400 (188/200) against baseline 0.9450 (189/200), "
-              "200 paired, 4 lost and 3 won: -0.5 pt, p 0.36 for a loss under 1 pt; 2,141 questions would settle this one",
+              found=found, message=f"{found} against baseline 0.9450 (189/200), 200 paired, 4 lost and 3 won: -0.5 pt, "
+              "p 0.36 for a loss under 1 pt; 2,141 questions would settle this one",
               numbers={"paired": 200}),
-        Check(name="accepted length", outcome=Outcome.PASS, expected="at most 5 % below golden", found="accepted length 4.1",
-              message="ratio 1.01, 90 % 0.99 .. 1.03, p 0.0001 for a loss under 5 %"),
+        Check(name="accepted length", outcome=Outcome.PASS, expected="at most 5 % below golden",
+              found="accepted length 4.1", message="ratio 1.01, 90 % 0.99 .. 1.03, p 0.0001 for a loss under 5 %"),
         Check(name="reference SGLang", outcome=outcome, expected="at most 2 pt below 0.9598", found="0.9400",
               message="unpaired", numbers={"paired": 0}),
     )  # fmt: skip
@@ -210,8 +216,8 @@ def test_outcome_is_a_word_with_an_icon(outcome: Outcome, run: Run) -> None:
 
 def test_hostile_text_is_inert(tmp_path: Path) -> None:
     run = make_run(30)
-    bad = replace(run.samples[0], question=HOSTILE, gold=HOSTILE, text=HOSTILE, extracted={HOSTILE: HOSTILE, STRICT: HOSTILE},
-                  finish_reason=HOSTILE)  # fmt: skip
+    bad = replace(run.samples[0], question=HOSTILE, gold=HOSTILE, text=HOSTILE,
+                  extracted={HOSTILE: HOSTILE, STRICT: HOSTILE}, finish_reason=HOSTILE)  # fmt: skip
     lost = replace(run.samples[1], error=HOSTILE, scores={}, steps=())
     run = replace(run, samples=(bad, lost, *run.samples[2:]), id="x" + HOSTILE, cell={**run.cell, "target": HOSTILE},
                   provenance={"command": HOSTILE, "host": HOSTILE})  # fmt: skip
@@ -335,10 +341,9 @@ def test_summary_shares_the_words_of_the_page(run: Run, page: str) -> None:
 
 
 def test_a_verdict_of_the_gate_is_shown_whole(run: Run) -> None:
-    baseline, curve = make_baseline(run), make_curve(RECORDED)
-    verdict = judge(run, baseline=baseline, golden=curve, references=REFERENCES)
-    page = render(run, verdict, acceptance=summarize(run.samples, 7), golden=curve, baseline=baseline, references=REFERENCES)
-    words = Reader(page).text
+    inputs: dict[str, Any] = {"baseline": make_baseline(run), "golden": make_curve(RECORDED), "references": REFERENCES}
+    verdict = judge(run, **inputs)
+    words = Reader(render(run, verdict, acceptance=summarize(run.samples, 7), **inputs)).text
     for check in verdict.checks:
         assert check.message in words and check.expected in words
     assert all(note in words for note in verdict.notes)
@@ -352,7 +357,13 @@ def test_a_run_without_a_gate_says_so(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(None, "not recorded"), ({}, "not recorded"), (False, "no"), ({"a": 1, "b": ""}, "a 1, b absent"), (["\n"], "'\\n'")],
+    [
+        (None, "not recorded"),
+        ({}, "not recorded"),
+        (False, "no"),
+        ({"a": False, "b": ""}, "a no, b absent"),
+        (["\n"], "'\\n'"),
+    ],
 )
 def test_plain_values(value: object, words: str) -> None:
     assert text.plain(value) == words
@@ -369,7 +380,9 @@ def test_score_without_samples_and_command_of_folders() -> None:
     )
 
 
-@pytest.mark.parametrize(("weights", "budget", "limit"), [([5, 5], 20, 5), ([1, 9, 9], 11, 5), ([], 10, 0), ([8], 3, 3)])
+@pytest.mark.parametrize(
+    ("weights", "budget", "limit"), [([5, 5], 20, 5), ([1, 9, 9], 11, 5), ([], 10, 0), ([8], 3, 3)]
+)
 def test_fair_limit(weights: list[int], budget: int, limit: int) -> None:
     assert text.fair_limit(weights, budget) == limit
     assert sum(min(w, limit) for w in weights) <= budget

@@ -81,9 +81,9 @@ def test_needed_n_gives_back_the_mde() -> None:
 
 
 def test_recover_count_refuses_what_is_not_unique() -> None:
-    with pytest.raises(ValueError, match="no count of 25 rounds to 0.9598"):
+    with pytest.raises(ValueError, match=r"no count of 25 rounds to 0\.9598"):
         stats.recover_count(0.9598, 25)
-    with pytest.raises(ValueError, match="all round to 0.96"):
+    with pytest.raises(ValueError, match=r"all round to 0\.96"):
         stats.recover_count(0.96, 1319, decimals=2)
 
 

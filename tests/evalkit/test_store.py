@@ -140,7 +140,9 @@ def test_an_edited_run_is_refused(tmp_path):
         load_run(path.parent)
 
 
-@pytest.mark.parametrize(("text", "words"), [("{", "cannot be read"), ('{"schema": 99}', "schema 99"), ("[]", "schema None")])
+@pytest.mark.parametrize(
+    ("text", "words"), [("{", "cannot be read"), ('{"schema": 99}', "schema 99"), ("[]", "schema None")]
+)
 def test_a_damaged_head_is_an_error(tmp_path, text, words):
     folder = tmp_path / write(tmp_path).id
     (folder / store.RUN_FILE).write_text(text)
@@ -213,7 +215,9 @@ def test_a_full_disk_at_the_end_leaves_no_complete_run(tmp_path, monkeypatch):
 def tiny_disk(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, check=False)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
     if made.returncode:
         pytest.skip("no right to mount a tmpfs")
     yield folder

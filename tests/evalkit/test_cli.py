@@ -1,0 +1,203 @@
+"""Every command: help, exit codes, errors in two lines. The engine is scripted."""
+
+import json
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+
+from evalkit import run as run_module
+from evalkit.backends.scripted import Scripted
+from evalkit.cli import main
+from evalkit.config import ROOT
+from evalkit.records import Check, Outcome, Verdict
+
+COMMANDS = (["run"], ["gate"], ["report"], ["list"], ["show"], ["golden", "record"], ["baseline", "record"])
+N = 6
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder to run in, with a tiny target, draft and task, and a scripted engine."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    for name in ("target", "draft"):
+        (tmp_path / name).mkdir()
+        for file in ("config.json", "tokenizer.json", "model.safetensors"):
+            (tmp_path / name / file).write_text("{}")
+    rows = [{"question": f"{i} + 1?", "answer": f"#### {i + 1}"} for i in range(N)]
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+
+    def backend(cell):
+        return Scripted(lambda r: f" that is , I think\n#### {int(r.id) + 1}", k=cell.k)
+
+    monkeypatch.setattr(run_module, "run_cell", partial(run_module.run_cell, backend=backend))
+    return tmp_path
+
+
+@pytest.fixture
+def verdict(monkeypatch):
+    """Lets a test say what the gate finds."""
+
+    def set_to(outcome):
+        check = Check(name="accuracy", outcome=outcome, expected="e", found="f", message="all of it", numbers={"n": 1})
+        made = Verdict(outcome=outcome, checks=(check,), run_id="r", notes=("a note",))
+        monkeypatch.setattr("evalkit.judging.judge", lambda run, **words: made)
+
+    return set_to
+
+
+RUN = ["run", "--model", "target", "--draft", "draft", "--data", "test.jsonl"]
+
+
+def the_run(place):
+    return next((place / "runs").iterdir()).name
+
+
+@pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
+def test_every_command_has_help(command, capsys):
+    assert main([*command, "--help"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: evalkit")
+
+
+def test_the_command_line_imports_nothing_heavy():
+    heavy = "torch", "lm_eval", "datasets", "transformers", "pandas", "scipy", "numpy", "statsmodels"
+    code = (
+        "import sys; from evalkit.cli import main; main(['--help']); "
+        f"found = [m for m in {heavy} if m in sys.modules]; print(found, file=sys.stderr); sys.exit(len(found))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_run_exits_with_the_verdict(place, verdict, capsys, outcome):
+    verdict(outcome)
+    assert main([*RUN, "--no-report"]) == {"pass": 0, "fail": 1, "inconclusive": 3}[outcome.value]
+    out, err = capsys.readouterr()
+    assert f"verdict: {outcome.value.upper()}" in out and "accuracy: all of it" in out and "a note" in out
+    assert "strict-match       1.0000" in out and "accepted length" in out and f"run: runs/{the_run(place)}" in out
+    assert err.startswith("run gradeschool-target-draft-k7-float32-") and "6/6" in err
+
+
+def test_run_without_a_gate_exits_0(place, capsys):
+    assert main([*RUN, "--no-gate", "--no-report", "--k", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "verdict" not in out and "accepted length" not in out and "plain" in out
+
+
+def test_run_writes_its_report(place, verdict, capsys):
+    verdict(Outcome.PASS)
+    assert main(RUN) == 0
+    path = place / "runs" / the_run(place) / "report.html"
+    assert f"report: runs/{the_run(place)}/report.html" in capsys.readouterr().out
+    assert "<html" in path.read_text()
+    assert main(["report", the_run(place), "-o", "other.html"]) == 0
+    assert (place / "other.html").is_file()
+
+
+def test_gate_judges_a_stored_run(place, verdict, capsys):
+    main([*RUN, "--no-gate", "--no-report"])
+    for outcome, code in ((Outcome.PASS, 0), (Outcome.FAIL, 1), (Outcome.INCONCLUSIVE, 3)):
+        verdict(outcome)
+        assert main(["gate", the_run(place)]) == code
+    capsys.readouterr()
+    assert main(["gate", f"runs/{the_run(place)}", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["outcome"] == "inconclusive" and found["checks"][0]["numbers"] == {"n": 1}
+
+
+def test_a_real_verdict_on_six_samples_is_no_pass(place, capsys):
+    assert main([*RUN, "--no-report"]) in (1, 3)
+    assert "verdict: PASS" not in capsys.readouterr().out
+
+
+def test_list_and_show(place, capsys):
+    assert main(["list"]) == 0
+    assert "no runs in runs" in capsys.readouterr().out
+    main([*RUN, "--no-gate", "--no-report"])
+    capsys.readouterr()
+    assert main(["list"]) == 0 and f"{the_run(place)}" in (out := capsys.readouterr().out) and "6/6" in out
+    assert main(["show", the_run(place)]) == 0 and "strict-match" in capsys.readouterr().out
+    assert main(["show", the_run(place), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fingerprint"]["k"] == 7
+
+
+def test_a_baseline_is_recorded_and_taken(place, capsys):
+    main([*RUN, "--no-gate", "--no-report", "--k", "0"])
+    base = the_run(place)
+    assert main(["baseline", "record", base, "-o", "b.json"]) == 2  # nobody to ask
+    assert "add --yes" in capsys.readouterr().err and not (place / "b.json").exists()
+    assert main(["baseline", "record", base, "-o", "b.json", "--yes"]) == 0
+    assert "recorded: b.json" in capsys.readouterr().out and (place / "b.json").is_file()
+    main([*RUN, "--no-gate", "--no-report"])
+    capsys.readouterr()
+    drafted = next(p.name for p in (place / "runs").iterdir() if p.name != base)
+    for given in ("b.json", f"runs/{base}"):
+        main(["gate", drafted, "--baseline", given, "--json"])
+        checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+        assert checks["accuracy"]["numbers"]["paired"] == N
+
+
+def test_golden_needs_something_to_record(place, capsys):
+    assert main(["golden", "record"]) == 2
+    assert "neither a stored run nor --k" in capsys.readouterr().err
+    main([*RUN, "--no-gate", "--no-report", "--limit", "3"])
+    assert main(["golden", "record", the_run(place), "-o", "g.yaml", "--yes"]) == 2  # a subset is no golden
+    assert "3 of 6 samples: no golden" in capsys.readouterr().err
+
+
+def test_golden_records_a_run(place, capsys):
+    main([*RUN, "--no-gate", "--no-report"])
+    assert main(["golden", "record", the_run(place), "-o", "g.yaml", "--yes"]) == 0
+    assert "recorded: g.yaml" in capsys.readouterr().out
+    assert main(["gate", the_run(place), "--golden", "g.yaml", "--json"]) in (1, 3)
+    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert "no golden" not in checks["accepted length"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "fix"),
+    [
+        ([*RUN, "--k", "9"], "K is 9", "from 0"),
+        ([*RUN, "--quant", "nvpf4"], "unknown quant mode 'nvpf4'", "did you mean nvfp4?"),
+        ([*RUN, "--task", "gradschool"], "unknown task 'gradschool'", "did you mean gradeschool?"),
+        ([*RUN, "--draft", "dspakr"], "no draft 'dspakr'", "did you mean dspark?"),
+        ([*RUN, "--data", "bad.jsonl"], "bad.jsonl, line 2 is not JSON", "mend or remove"),
+        ([*RUN, "--data", "nowhere.jsonl"], "nowhere.jsonl does not exist", "give the data's path"),
+        ([*RUN, "--runs-dir", "test.jsonl"], "cannot make test.jsonl/", "--runs-dir"),
+        ([*RUN, "--limit", "-1"], "limit is -1", "at least 0"),
+        (["gate", "nowhere"], "no run 'nowhere'", "evalkit list"),
+        (["show", "nowhere"], "no run 'nowhere'", "evalkit list"),
+    ],
+)
+def test_errors_are_two_lines_and_exit_2(place, capsys, words, error, fix):
+    (place / "bad.jsonl").write_text('{"question": "x", "answer": "1"}\n{oops\n')
+    assert main(words) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and lines[0].startswith("error: ") and lines[1].startswith("fix: ")
+    assert error in lines[0] and fix in lines[1]
+    assert not (place / "runs").exists()
+
+
+@pytest.mark.parametrize("words", [["run", "--nope"], ["nope"], ["run", "--k", "x"], ["gate"]])
+def test_usage_errors_exit_2(place, capsys, words):
+    assert main(words) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_bug_is_no_verdict(place, capsys, monkeypatch):
+    monkeypatch.setattr(run_module, "run_cell", lambda *args, **words: 1 / 0)
+    assert main(RUN) == 2
+    assert capsys.readouterr().err.startswith("error: ZeroDivisionError: division by zero (at ")
+
+
+@pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143)])
+def test_an_interrupt_says_what_is_kept(place, capsys, monkeypatch, number, code):
+    def stop(*args, **words):
+        raise run_module.Interrupted(kept=4, total=6, number=number)
+
+    monkeypatch.setattr(run_module, "run_cell", stop)
+    assert main(RUN) == code
+    assert capsys.readouterr().err == "interrupted: 4 of 6 samples kept; the same command continues\n"
