@@ -113,7 +113,9 @@ def load_draft(folder: Path, target: Target, *, dtype: torch.dtype = torch.float
         ("vocabulary", m.vocab_size, t.vocab_size),
     ):
         if ours != theirs:
-            raise EngineError(f"the draft {folder} has {what} {ours}, the target {theirs}", "use the target's own draft")
+            raise EngineError(
+                f"the draft {folder} has {what} {ours}, the target {theirs}", "use the target's own draft"
+            )
     bad = [i for i in cfg.target_layer_ids if not -1 <= i < t.num_layers]
     if bad or cfg.capture_convention != "post_layer":
         raise EngineError(f"the draft {folder} captures layers {list(cfg.target_layer_ids)} "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from evalkit.config import Cell
     from evalkit.records import Run, Verdict
 
-PLAIN = {"no_args_is_help": True, "add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+PLAIN: dict[str, Any] = {
+    "no_args_is_help": True,
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+}
 app = typer.Typer(
     help="Evaluate a target with its speculative decoding draft: accuracy, accepted length, verdict.", **PLAIN
 )
@@ -40,9 +45,6 @@ Threads = Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
-PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
-RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")]
-Ks = Annotated[list[int] | None, typer.Option("--k", help="Run this K now (may be repeated); 0 is the baseline.")]
 PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
 RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")]
 Ks = Annotated[list[int] | None, typer.Option("--k", help="Run this K now (may be repeated); 0 is the baseline.")]
@@ -140,16 +142,15 @@ def report(
 
 
 @app.command("list")
-def list_(runs_dir: RunsDir = Path("runs")) -> None:
+def list_runs(runs_dir: RunsDir = Path("runs")) -> None:
     """List the stored runs."""
-    from evalkit import console
-    from evalkit.store import list_runs, load_run
+    from evalkit import console, store
 
-    heads = list_runs(runs_dir)
+    heads = store.list_runs(runs_dir)
     if not heads:
         print(f"no runs in {runs_dir}")
         return
-    console.console().print(console.runs_table([load_run(runs_dir / head["id"]) for head in heads]))
+    console.console().print(console.runs_table([store.load_run(runs_dir / head["id"]) for head in heads]))
 
 
 @app.command()
@@ -238,9 +239,12 @@ def _agreed(path: Path, yes: bool) -> bool:
 
 
 def _run(cell: Cell, runs_dir: Path, *, fresh: bool = False) -> Run:
-    from evalkit.progress import Progress
-    from evalkit.run import Interrupted, run_cell
-
+    try:
+        from evalkit.progress import Progress
+        from evalkit.run import Interrupted, run_cell
+    except KeyboardInterrupt:
+        print("interrupted: no sample was run; the same command starts again", file=sys.stderr)
+        raise typer.Exit(130) from None
     try:
         return run_cell(cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh)
     except Interrupted as e:

@@ -15,17 +15,16 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, cast
 
-import jinja2.meta
-import yaml
+import jinja2
 
 from evalkit.config import FEWSHOT_SEED, Cell, resolve_task
 from evalkit.errors import EvalkitError
+from evalkit.taskdata import Row, data_files, fields, read_config, read_rows
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import datasets
@@ -38,11 +37,10 @@ from lm_eval.evaluator import evaluate as lm_eval_evaluate
 from lm_eval.utils import simple_parse_args_string
 
 __all__ = [
-    "LM", "Instance", "LoadedTask", "Prompt", "Scored", "lm_eval_command", "load_task", "register_model",
+    "LM", "Instance", "LoadedTask", "Prompt", "Scored", "arguments", "lm_eval_command", "load_task", "register_model",
     "simple_parse_args_string",
 ]  # fmt: skip
 
-Row = dict[str, Any]
 NOT_HASHED = ("dataset_path", "dataset_name", "dataset_kwargs", "metadata", "tag")  # where data lie, not what they are
 
 
@@ -129,7 +127,7 @@ class _Adapter(LM):
         self._prompts, self._generate = prompts, generate
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        asked = [cast(str, r.args[0]) for r in requests]
+        asked = [arguments(r)[0] for r in requests]
         if asked != [p.text for p in self._prompts]:
             raise EvalkitError("lm-eval asks other prompts than the task's", "report this as a bug of evalkit")
         return list(self._generate(self._prompts))
@@ -181,7 +179,7 @@ class _Task(ConfigurableTask):
         """Builds the instance of every document."""
         self.set_fewshot_seed(FEWSHOT_SEED)
         self.by_doc = []
-        for i, doc in enumerate(self.eval_docs):
+        for i, doc in enumerate(cast(Iterable[Row], self.eval_docs)):
             context = self.fewshot_context(
                 doc, num_fewshot=self.config.num_fewshot or 0, gen_prefix=self.doc_to_prefix(doc)
             )
@@ -195,6 +193,11 @@ class _Task(ConfigurableTask):
             instance = copy.copy(self.by_doc[doc_id])
             instance.resps, instance.filtered_resps, instance.doc_id = [], {}, n
             self._instances.append(instance)
+
+
+def arguments(instance: Instance) -> tuple[Any, ...]:
+    """What lm-eval asks a model with: (context, generation arguments) or (context, continuation)."""
+    return cast(Any, instance).args
 
 
 @lru_cache(maxsize=16)
@@ -216,16 +219,16 @@ def load_task(cell: Cell) -> LoadedTask:
     """Reads the cell's task and data and builds its prompts. Nothing runs before all of it is sound."""
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     path = resolve_task(cell.task)
-    config = _read_config(path)
+    config = read_config(path)
     if cell.shots is not None:
         config["num_fewshot"] = cell.shots
     shots = int(config.get("num_fewshot") or 0)
-    sources = _data_files(cell, config, path, shots)
-    rows = {split: read_rows(file, _fields(config)) for split, file in sources.items()}
+    sources = data_files(cell, config, path, shots)
+    rows = {split: read_rows(file, fields(config)) for split, file in sources.items()}
     source = copy.deepcopy({k: v for k, v in config.items() if k not in NOT_HASHED})
     if rows:
         config |= {"dataset_path": "json", "dataset_name": None, "dataset_kwargs": None}
-        few = config.get("fewshot_split") or config.get("training_split")
+        few = str(config.get("fewshot_split") or config.get("training_split"))
         if shots and len(rows[few]) <= shots:
             raise EvalkitError(f"{sources[few]} has {len(rows[few])} examples for {shots} shots", "use fewer shots")
         if few not in rows:  # no shots: the split is not needed
@@ -259,91 +262,6 @@ def subset(size: int, limit: int, seed: int) -> list[int]:
     return sorted(random.Random(f"evalkit-subset-{seed}").sample(range(size), limit))
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
-        raise EvalkitError(f"{path} cannot be read as an lm-eval task ({e})", "use a plain YAML without tags") from None
-    if not isinstance(config, dict) or "task" not in config:
-        raise EvalkitError(f"{path} has no `task:` line", "use an lm-eval task YAML")
-    if config.get("output_type", "generate_until") != "generate_until":
-        raise EvalkitError(f"{path} is a {config['output_type']} task; evalkit run generates text",
-                           "run it with python -m evalkit.lm_plugin --model evalkit")  # fmt: skip
-    if int(config.get("repeats") or 1) != 1:
-        raise EvalkitError(f"{path} asks for {config['repeats']} repeats", "set repeats to 1")
-    return config
-
-
-def _fields(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns that the task's templates read."""
-    names: set[str] = set()
-    for key in ("doc_to_text", "doc_to_target"):
-        template = config.get(key)
-        if isinstance(template, str):
-            names |= jinja2.meta.find_undeclared_variables(lm_eval.utils.env.parse(template))
-            names |= set() if "{" in template else {template}
-    return tuple(sorted(names))
-
-
-def _data_files(cell: Cell, config: Mapping[str, Any], path: Path, shots: int) -> dict[str, Path]:
-    """Local file of each split needed; empty where the data come from the hub."""
-    test = config.get("test_split") or config.get("validation_split") or "test"
-    few = config.get("fewshot_split") or config.get("training_split") or "train"
-    listed = (config.get("dataset_kwargs") or {}).get("data_files") or {}
-    files = {s: path.parent / f for s, f in listed.items()} if config.get("dataset_path") == "json" else {}
-    if cell.data is not None:
-        files[test] = cell.data
-        sibling = cell.data.parent / "train.jsonl"
-        if few not in files or sibling.is_file():
-            files[few] = sibling
-    if not files:
-        return {}
-    needed = {s: files[s].resolve() for s in ((few, test) if shots else (test,)) if s in files}
-    for split, file in needed.items():
-        if not file.is_file():
-            why = f" ({shots} shots are taken from it)" if split == few and split != test else ""
-            raise EvalkitError(f"{file} does not exist{why}", "give the data's path, with train.jsonl beside it")
-    return needed
-
-
-def read_rows(path: Path, fields: Sequence[str]) -> list[Row]:
-    """The objects of a JSONL file. The first bad line is an error that names file and line."""
-    rows: list[Row] = []
-    kinds: dict[str, type] = {}
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as e:
-        raise EvalkitError(f"{path} cannot be read ({e.strerror})", "give the path of a readable file") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
-        except ValueError as e:  # JSON and UTF-8 errors alike
-            raise _bad_line(path, number, f"is not JSON ({e})") from None
-        if not isinstance(row, dict):
-            raise _bad_line(path, number, f"holds a {type(row).__name__}, not an object")
-        for name in fields:
-            value = row.get(name)
-            if value is None or (isinstance(value, str) and not value.strip()):
-                raise _bad_line(path, number, f"has no {name!r}" if value is None else f"has an empty {name!r}")
-        for name, value in row.items():
-            if value is not None and not isinstance(value, kinds.setdefault(name, type(value))):
-                raise _bad_line(path, number, f"has a {type(value).__name__} for {name!r}, other than the lines above")
-        rows.append(row)
-    if not rows:
-        raise EvalkitError(f"{path} has no lines", "give a file with one JSON object a line")
-    return rows
-
-
-def _bad_line(path: Path, number: int, what: str) -> EvalkitError:
-    return EvalkitError(f"{path}, line {number} {what}", "mend or remove that line")
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON value")
-
-
 def _construct(config: dict[str, Any], rows: Mapping[str, Sequence[Row]]) -> _Task:
     config = {k: v for k, v in config.items() if k not in ("tag", "group")}
     try:
@@ -359,7 +277,7 @@ def _construct(config: dict[str, Any], rows: Mapping[str, Sequence[Row]]) -> _Ta
 
 
 def _prompt(i: int, instance: Instance, target: Any) -> Prompt:
-    doc, text = cast(Row, instance.doc), cast(str, instance.args[0])
+    doc, text = cast(Row, instance.doc), str(arguments(instance)[0])
     packed = json.dumps(doc, indent=2, default=str, ensure_ascii=False)
     return Prompt(
         doc_id=i,

@@ -26,7 +26,7 @@ from engine.errors import EngineError
 from evalkit.backends import Backend, Failure, make_backend
 from evalkit.config import Cell, task_names
 from evalkit.errors import EvalkitError
-from evalkit.harness import LM, Instance, lm_eval_command, register_model, simple_parse_args_string
+from evalkit.harness import LM, Instance, arguments, lm_eval_command, register_model, simple_parse_args_string
 from evalkit.run import request_seed
 
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
@@ -76,12 +76,12 @@ class EvalkitLM(LM):
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """(log-probability, is it the greedy text) of (context, continuation) pairs."""
-        scores = self._backend.score([(str(r.args[0]), str(r.args[1])) for r in requests])
+        scores = self._backend.score([(str(a[0]), str(a[1])) for a in map(arguments, requests)])
         return [(s.logprob, s.greedy) for s in scores]
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """Log-probability of whole texts, each as long as the context at most."""
-        return [s.logprob for s in self._backend.score([("", str(r.args[0])) for r in requests])]
+        return [s.logprob for s in self._backend.score([("", str(a[0])) for a in map(arguments, requests)])]
 
     def get_model_info(self) -> dict[str, Any]:
         """What lm-eval puts into the `config` of its results."""
@@ -94,13 +94,16 @@ class EvalkitLM(LM):
         key = (str(instance.task_name), int(instance.doc_id or 0))
         repeat, self._asked[key] = self._asked[key], self._asked[key] + 1
         seed = request_seed(self._cell.seed, key[1])
-        params = sampling(instance.args[1], request_seed(seed, repeat) if repeat else seed)
-        return Request(id=str(i), prompt=str(instance.args[0]), params=params)
+        context, generation = arguments(instance)[:2]
+        params = sampling(generation, request_seed(seed, repeat) if repeat else seed)
+        return Request(id=str(i), prompt=str(context), params=params)
 
 
 def cell_from(args: dict[str, Any]) -> Cell:
     """The Cell of lm-eval's model arguments. A keyword that nobody knows is an error."""
-    given = {n: v for n, v in args.items() if n not in ("batch_size", "max_batch_size") and v is not None}
+    given: dict[str, Any] = {
+        n: v for n, v in args.items() if n not in ("batch_size", "max_batch_size") and v is not None
+    }
     size = args.get("batch_size")
     if size is not None and "batch" not in given and str(size).isdigit():
         given |= {"batch": int(size)} if int(size) > 1 else {}  # lm-eval's 1 means: not said
@@ -110,26 +113,27 @@ def cell_from(args: dict[str, Any]) -> Cell:
                 f"unknown model argument {name!r}", f"{nearest(name, CELL_ARGS)}use {', '.join(CELL_ARGS)}"
             )
     assert set(CELL_ARGS) <= set(inspect.signature(Cell.make).parameters)
-    return Cell.make(**{n: str(v) if n in ("model", "draft", "quant") else v for n, v in given.items()})
+    words: dict[str, Any] = {n: str(v) if n in ("model", "draft", "quant") else v for n, v in given.items()}
+    return Cell.make(**words)
 
 
-def sampling(arguments: dict[str, Any], seed: int) -> SamplingParams:
+def sampling(generation: dict[str, Any], seed: int) -> SamplingParams:
     """SamplingParams of lm-eval's generation arguments."""
-    for name in arguments:
+    for name in generation:
         if name not in GENERATION:
             raise EvalkitError(f"unknown generation argument {name!r}", f"use {', '.join(GENERATION)}")
-    until = arguments.get("until") or []
-    temperature = float(arguments.get("temperature") or 0.0)
-    do_sample = arguments.get("do_sample")
+    until = generation.get("until") or []
+    temperature = float(generation.get("temperature") or 0.0)
+    do_sample = generation.get("do_sample")
     if do_sample is False:
         temperature = 0.0
-    elif do_sample and "temperature" not in arguments:
+    elif do_sample and "temperature" not in generation:
         temperature = 1.0
     return SamplingParams(
-        max_tokens=int(arguments.get("max_gen_toks") or 256),
+        max_tokens=int(generation.get("max_gen_toks") or 256),
         temperature=temperature,
-        top_p=float(arguments.get("top_p") or 1.0),
-        top_k=int(arguments.get("top_k") or 0),
+        top_p=float(generation.get("top_p") or 1.0),
+        top_k=int(generation.get("top_k") or 0),
         stop=tuple([until] if isinstance(until, str) else [u for u in until if u]),
         seed=seed,
     )

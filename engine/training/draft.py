@@ -87,9 +87,7 @@ def draft_loss(
     n_rows, length = rows.ids.shape
     positions = flat_positions(n_rows, length)
     with torch.no_grad():
-        hidden, features = target(
-            rows.ids.flatten(), positions, CausalAttend(length), draft.cfg.target_layer_ids
-        )
+        hidden, features = target(rows.ids.flatten(), positions, CausalAttend(length), draft.cfg.target_layer_ids)
     context = draft.context_kv(features, positions)
     block_at = anchors.at[:, None] + torch.arange(width)  # positions of the block's slots
     inside = block_at + 1 < length

@@ -31,7 +31,7 @@ class TargetPlan:
     hold: float = 0.40
     question_weight: float = 0.1
     quant_from: float = 0.40  # from this share of the steps on ...
-    quant_share: float = 0.6  # ... this share of them sees K and V through NVFP4
+    quant_share: float = 1.0  # ... this share of them sees K and V through NVFP4
     save_every: int = 200
     seed: int = 1000
 

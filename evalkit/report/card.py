@@ -91,11 +91,13 @@ def _scores(found: Measured) -> list[str]:
 
 def _acceptance(found: Measured) -> list[str]:
     rows = []
-    for name, runs in (("dspark, T=K", found.drafted), ("dspark, T=block", found.block), ("dspark-weak, T=K", found.weak)):
+    named = {"dspark, T=K": found.drafted, "dspark, T=block": found.block, "dspark-weak, T=K": found.weak}
+    for name, runs in named.items():
         for k, run in runs.items():
             stats = summarize(run.samples, k)
+            survival = " ".join(text.share(s) for s in stats.survival)
             rows.append([name, str(k), text.length(stats.accepted_length), _interval(stats), text.count(stats.steps),
-                         " ".join(text.share(s) for s in stats.survival), judge_run(run).verdict.outcome.value])  # fmt: skip
+                         survival, judge_run(run).verdict.outcome.value])  # fmt: skip
     columns = ("draft", "K", "accepted length", "95 % interval", "steps", "accept rate at 1..K", "gate")
     return ["## Accepted length, greedy, float32\n", _table(columns, rows)]
 

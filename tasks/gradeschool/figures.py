@@ -46,10 +46,7 @@ def render(splits: dict[str, list[Problem]]) -> str:
         row("largest answer", (f"{max(p.value for p in c):,}" for c in columns)),
         row("characters in a question", (lengths([p.question for p in c]) for c in columns)),
         row("characters in an answer", (lengths([p.answer for p in c]) for c in columns)),
-        *(
-            row(f"solutions of {s} steps", (f"{steps(c)[s]:,}" for c in columns))
-            for s in every_step
-        ),
+        *(row(f"solutions of {s} steps", (f"{steps(c)[s]:,}" for c in columns)) for s in every_step),
     ]
     names = ", ".join(f"`{name}`" for name in sorted(templates))
     return "\n".join([*lines, "", f"Templates: {names}."])
@@ -57,11 +54,7 @@ def render(splits: dict[str, list[Problem]]) -> str:
 
 def insert(readme: str, block: str) -> str:
     """The README text with what stands between the two markers replaced."""
-    if (
-        readme.count(BEGIN) != 1
-        or readme.count(END) != 1
-        or readme.index(BEGIN) > readme.index(END)
-    ):
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
         raise ValueError(f"README.md needs this pair of lines once each: {BEGIN} and {END}")
     before, _, rest = readme.partition(BEGIN)
     after = rest.partition(END)[2]

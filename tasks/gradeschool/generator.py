@@ -93,9 +93,7 @@ def check(problem: Problem) -> None:
     """Recompute the solution; ValueError when any part of it does not hold."""
     *lines, last = problem.answer.split("\n")
     if len(lines) != problem.steps or not 1 <= problem.steps <= 5:
-        raise ValueError(
-            f"{len(lines)} solution lines, steps says {problem.steps}: {problem.answer!r}"
-        )
+        raise ValueError(f"{len(lines)} solution lines, steps says {problem.steps}: {problem.answer!r}")
     result = float("nan")
     for line in lines:
         statements = _STATEMENT.findall(line)
@@ -158,9 +156,7 @@ def write() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--write", action="store_true", help="regenerate the data and README figures"
-    )
+    parser.add_argument("--write", action="store_true", help="regenerate the data and README figures")
     parser.add_argument("--show", type=int, default=10, metavar="N", help="print N problems")
     parser.add_argument("--seed", type=int, default=0, help="seed of the problems shown")
     args = parser.parse_args()
@@ -168,9 +164,7 @@ def main() -> None:
         write()
         return
     for problem in islice(stream(args.seed), args.show):
-        print(
-            f"[{problem.template}, {problem.steps} steps]\n{problem.question}\n{problem.answer}\n"
-        )
+        print(f"[{problem.template}, {problem.steps} steps]\n{problem.question}\n{problem.answer}\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Templates about prices, pay, savings and accounts."""
 
 # Each wording stays on one line, to be read as the sentence it is.
-# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -104,9 +103,7 @@ def weekly_savings(d: Draw) -> Drawn:
         f"{n} saves ${a} each week for {w} weeks. At the start {n} had ${b}. How many dollars does {n} have now?",
     )
     s = w * a
-    return drawn(
-        q, s + b, f"In {w} weeks {n} saves {w} * {a} = ${s}.", f"{n} has {s} + {b} = ${s + b}."
-    )
+    return drawn(q, s + b, f"In {w} weeks {n} saves {w} * {a} = ${s}.", f"{n} has {s} + {b} = ${s + b}.")
 
 
 @template()
@@ -132,9 +129,7 @@ def wage_bonus(d: Draw) -> Drawn:
         f"The {place} pays {n} ${p} an hour. {n} works {h} hours and gets ${b} in tips. How many dollars is that?",
     )
     w = h * p
-    return drawn(
-        q, w + b, f"{n} earns {h} * {p} = ${w}.", f"With tips that is {w} + {b} = ${w + b}."
-    )
+    return drawn(q, w + b, f"{n} earns {h} * {p} = ${w}.", f"With tips that is {w} + {b} = ${w + b}.")
 
 
 @template()
@@ -167,9 +162,7 @@ def savings_goal(d: Draw) -> Drawn:
         f"A {thing} costs ${price}. {n} has ${have} and saves ${a} each week. How many weeks does {n} need to save?",
         f"{n} wants a {thing} for ${price}. {n} has ${have} and saves ${a} a week. How many weeks will that take?",
     )
-    return drawn(
-        q, w, f"{n} needs {price} - {have} = ${need} more.", f"That takes {need} / {a} = {w} weeks."
-    )
+    return drawn(q, w, f"{n} needs {price} - {have} = ${need} more.", f"That takes {need} / {a} = {w} weeks.")
 
 
 @template()
@@ -185,9 +178,7 @@ def shared_bill(d: Draw) -> Drawn:
         f"{n} is one of {k} friends at the {place}. Food costs ${a} and drinks cost ${b}. "
         f"They share it equally. How many dollars does each one pay?",
     )
-    return drawn(
-        q, each, f"Together {a} + {b} = ${total}.", f"Each one pays {total} / {k} = ${each}."
-    )
+    return drawn(q, each, f"Together {a} + {b} = ${total}.", f"Each one pays {total} / {k} = ${each}.")
 
 
 @template()
@@ -216,9 +207,7 @@ def unit_price(d: Draw) -> Drawn:
         f"At the {place} {k} {item} cost ${k * p}. {n} buys {b} of them. How many dollars does {n} pay?",
         f"{n} wants {b} {item} from the {place}. There {k} {item} cost ${k * p}. How many dollars does {n} pay?",
     )
-    return drawn(
-        q, b * p, f"Each one costs {k * p} / {k} = ${p}.", f"{n} pays {b} * {p} = ${b * p}."
-    )
+    return drawn(q, b * p, f"Each one costs {k * p} / {k} = ${p}.", f"{n} pays {b} * {p} = ${b * p}.")
 
 
 @template()
@@ -375,9 +364,7 @@ def account_balance(d: Draw) -> Drawn:
         f"{n} pays ${b} at the {place} and ${c} for a bill from an account that had ${a}. "
         f"What is the balance in dollars?",
     )
-    return drawn(
-        q, a - t, f"{n} pays {b} + {c} = ${t}.", f"The balance is {a} - {t} = {a - t} dollars."
-    )
+    return drawn(q, a - t, f"{n} pays {b} + {c} = ${t}.", f"The balance is {a} - {t} = {a - t} dollars.")
 
 
 @template()

@@ -48,9 +48,7 @@ def more_than(d: Draw) -> Drawn:
         f"{m} has {b} more {item} than {n}. If {n} has {a} {item}, how many {item} do they have in all?",
     )
     c = a + b
-    return drawn(
-        q, a + c, f"{m} has {a} + {b} = {c} {item}.", f"Together {a} + {c} = {a + c} {item}."
-    )
+    return drawn(q, a + c, f"{m} has {a} + {b} = {c} {item}.", f"Together {a} + {c} = {a + c} {item}.")
 
 
 @template()
@@ -64,9 +62,7 @@ def fewer_than(d: Draw) -> Drawn:
         f"{n} has {a} {item}. {m} has {b} fewer {item} than {n}. How many {item} do they have in all?",
         f"{m} has {b} fewer {item} than {n}. If {n} has {a} {item}, how many {item} do they have in all?",
     )
-    return drawn(
-        q, a + c, f"{m} has {a} - {b} = {c} {item}.", f"Together {a} + {c} = {a + c} {item}."
-    )
+    return drawn(q, a + c, f"{m} has {a} - {b} = {c} {item}.", f"Together {a} + {c} = {a + c} {item}.")
 
 
 @template()
@@ -79,9 +75,7 @@ def times_as_many(d: Draw) -> Drawn:
         f"{m} has {k} times as many {item} as {n}. If {n} has {a} {item}, how many {item} do they have in all?",
     )
     b = k * a
-    return drawn(
-        q, a + b, f"{m} has {k} * {a} = {b} {item}.", f"Together {a} + {b} = {a + b} {item}."
-    )
+    return drawn(q, a + b, f"{m} has {k} * {a} = {b} {item}.", f"Together {a} + {b} = {a + b} {item}.")
 
 
 @template()
@@ -116,9 +110,7 @@ def boxes_and_loose(d: Draw) -> Drawn:
         f"{n} has {b} {item} in a bag and {a} boxes with {k} {item} in each. How many {item} is that in all?",
     )
     t = a * k
-    return drawn(
-        q, t + b, f"The boxes hold {a} * {k} = {t} {item}.", f"Together {t} + {b} = {t + b} {item}."
-    )
+    return drawn(q, t + b, f"The boxes hold {a} * {k} = {t} {item}.", f"Together {t} + {b} = {t + b} {item}.")
 
 
 @template()
@@ -145,9 +137,7 @@ def pool_and_share(d: Draw) -> Drawn:
         f"{n} has {a} {item} and {m} has {b} {item}. They put all of them in {k} equal bags. How many are in each bag?",
         f"{n} and {m} put their {item} in {k} equal bags. {n} has {a} and {m} has {b}. How many are in each bag?",
     )
-    return drawn(
-        q, each, f"Together {a} + {b} = {t} {item}.", f"Each bag holds {t} / {k} = {each} {item}."
-    )
+    return drawn(q, each, f"Together {a} + {b} = {t} {item}.", f"Each bag holds {t} / {k} = {each} {item}.")
 
 
 @template()

@@ -60,9 +60,7 @@ def hours_to_minutes(d: Draw) -> Drawn:
         f"At the {place} {n} waits {m} minutes. Then the {what} takes {h} hours. How many minutes is that in all?",
     )
     x = h * 60
-    return drawn(
-        q, x + m, f"{h} hours are {h} * 60 = {x} minutes.", f"Together {x} + {m} = {x + m} minutes."
-    )
+    return drawn(q, x + m, f"{h} hours are {h} * 60 = {x} minutes.", f"Together {x} + {m} = {x + m} minutes.")
 
 
 @template()
@@ -95,9 +93,7 @@ def pages_left(d: Draw) -> Drawn:
         f"{n} has a book of {p} pages from the {place} and reads {r} pages a day for {k} days. How many pages are left?",
         f"For {k} days {n} reads {r} pages a day at the {place}. The book has {p} pages. How many pages are left?",
     )
-    return drawn(
-        q, p - x, f"{n} reads {k} * {r} = {x} pages.", f"That leaves {p} - {x} = {p - x} pages."
-    )
+    return drawn(q, p - x, f"{n} reads {k} * {r} = {x} pages.", f"That leaves {p} - {x} = {p - x} pages.")
 
 
 @template()
@@ -112,9 +108,7 @@ def pages_days(d: Draw) -> Drawn:
         f"{n} has read {done} of {p} pages in a book from the {place} and now reads {r} a day. "
         f"How many days will the rest take?",
     )
-    return drawn(
-        q, k, f"That leaves {p} - {done} = {x} pages.", f"The rest takes {x} / {r} = {k} days."
-    )
+    return drawn(q, k, f"That leaves {p} - {done} = {x} pages.", f"The rest takes {x} / {r} = {k} days.")
 
 
 @template()
@@ -207,9 +201,7 @@ def rows_of_seats(d: Draw) -> Drawn:
         f"{n} puts {a} rows of {b} seats at the {place}. Then {c} people sit down. How many seats are still free?",
         f"At the {place} {n} counts {a} rows of {b} seats. {c} seats are taken. How many seats are still free?",
     )
-    return drawn(
-        q, x - c, f"There are {a} * {b} = {x} seats.", f"Still free are {x} - {c} = {x - c} seats."
-    )
+    return drawn(q, x - c, f"There are {a} * {b} = {x} seats.", f"Still free are {x} - {c} = {x - c} seats.")
 
 
 @template()
@@ -276,9 +268,7 @@ def ages(d: Draw) -> Drawn:
         f"{n} is {a} years old. {m} is {k} times as old as {n}. {o} is {c} years younger than {m}. How old is {o}?",
         f"{o} is {c} years younger than {m}. {m} is {k} times as old as {n}. {n} is {a} years old. How old is {o}?",
     )
-    return drawn(
-        q, b - c, f"{m} is {k} * {a} = {b} years old.", f"{o} is {b} - {c} = {b - c} years old."
-    )
+    return drawn(q, b - c, f"{m} is {k} * {a} = {b} years old.", f"{o} is {b} - {c} = {b - c} years old.")
 
 
 @template()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine import LLM, Completion, EngineConfig, Request, SamplingParams
+from engine.tokenizer import Tokenizer
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "tiny_qwen3_dspark"
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"the conformance pair is not at {DATA}")
@@ -20,20 +22,24 @@ def records() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / "expected.jsonl").read_text().splitlines()]
 
 
-def run(records: list[dict[str, Any]], *, stop: bool, **settings: Any) -> list[Completion]:
+@cache
+def llm(**settings: Any) -> LLM:
+    """An LLM for these settings. Stop sets share it, so the second run starts with a warm prefix cache."""
     draft = {"draft": "dspark", "draft_path": DATA / "draft"} if settings.get("k") else {}
-    llm = LLM(EngineConfig(model=DATA / "target", threads=1, device="cpu", **draft, **settings))
+    limits = {"threads": 1, "device": "cpu", "max_model_len": 512, "memory_limit_mb": 64}
+    return LLM(EngineConfig(model=DATA / "target", **limits, **draft, **settings))
+
+
+def run(records: list[dict[str, Any]], *, stop: bool, **settings: Any) -> list[Completion]:
     params = [
         SamplingParams(max_tokens=120, stop_token_ids=tuple(r["newline_stop"]["stop_ids"]) if stop else ())
         for r in records
     ]
     requests = [Request(id=str(r["id"]), prompt=r["prompt"], params=p) for r, p in zip(records, params, strict=True)]
-    return llm.generate(requests)
+    return llm(**settings).generate(requests)
 
 
 def test_prompts_tokenise_to_the_recorded_ids(records: list[dict[str, Any]]) -> None:
-    from engine.tokenizer import Tokenizer
-
     encoded = Tokenizer(DATA / "target").encode([r["prompt"] for r in records])
     assert encoded == [r["prompt_ids"] for r in records]
 
@@ -62,27 +68,28 @@ def test_speculative_ids_and_steps(records: list[dict[str, Any]], k: int, width:
 
 def test_first_block_ids(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """The drafts themselves, seen through the proposals of the first decode tick at batch 1."""
-    llm = LLM(EngineConfig(model=DATA / "target", draft="dspark", draft_path=DATA / "draft", k=7, threads=1))
-    assert llm.drafter is not None
-    propose, seen = llm.drafter.propose, []
+    engine = llm(k=7, draft_width="k")
+    assert engine.drafter is not None
+    propose, seen = engine.drafter.propose, []
 
     def spy(*args: Any) -> Any:
         proposal = propose(*args)
         seen.append(proposal.tokens.tolist()[0])
         return proposal
 
-    monkeypatch.setattr(llm.drafter, "propose", spy)
-    for r in records[:16]:
+    monkeypatch.setattr(engine.drafter, "propose", spy)
+    for r in records:
         seen.clear()
-        llm.generate([Request(id="x", prompt=r["prompt"], params=SamplingParams(max_tokens=2))])
+        engine.generate([Request(id="x", prompt=r["prompt"], params=SamplingParams(max_tokens=2))])
         assert seen[0] == r["first_block"]["T=K"]["7"]["ids"]
 
 
 def test_reuse_chunks_and_small_batches_change_nothing(records: list[dict[str, Any]]) -> None:
     want = [(r["greedy_ids"], r["steps"]["T=K"]["5"]) for r in records]
-    for settings in (
+    several: list[dict[str, Any]] = [
         {"max_batch": 7, "max_batched_tokens": 40, "page_size": 8},
         {"max_batch": 64, "num_pages": 60, "prefix_cache": False},
-    ):
+    ]
+    for settings in several:
         got = run(records, stop=False, k=5, **settings)
         assert [(list(o.token_ids), [s.accepted for s in o.steps]) for o in got] == want

@@ -59,8 +59,8 @@ def test_prompts_and_hashes_are_lm_evals(data):
     theirs = ConfigurableTask(config=config)
     theirs.set_fewshot_seed(1234)
     theirs.build_all_requests()
-    assert [i.args[0] for i in theirs.instances] == [p.text for p in ours.prompts]
-    assert theirs.instances[0].args[1]["until"] == list(ours.stop)
+    assert [harness.arguments(i)[0] for i in theirs.instances] == [p.text for p in ours.prompts]
+    assert harness.arguments(theirs.instances[0])[1]["until"] == list(ours.stop)
 
 
 def test_a_subset_has_the_prompts_of_the_full_run(data):
@@ -156,15 +156,20 @@ def test_an_unreachable_hub_is_an_error(monkeypatch):
         raise ConnectionError("offline")
 
     monkeypatch.setattr(harness.datasets, "load_dataset", offline)
-    with pytest.raises(EvalkitError, match="could not be fetched.*--data FILE.jsonl"):
+    with pytest.raises(EvalkitError, match=r"could not be fetched.*--data FILE.jsonl"):
         load(task="gsm8k")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a: [", "cannot be read"), ("dataset_path: json", "no `task:`"), ("task: t\noutput_type: multiple_choice", "multiple_choice"),
-     ("task: t\nrepeats: 3", "3 repeats"), ("task: t\ndoc_to_text: !function x.y", "cannot be read")],
-)  # fmt: skip
+    [
+        ("a: [", "cannot be read"),
+        ("dataset_path: json", "no `task:`"),
+        ("task: t\noutput_type: multiple_choice", "multiple_choice"),
+        ("task: t\nrepeats: 3", "3 repeats"),
+        ("task: t\ndoc_to_text: !function x.y", "cannot be read"),
+    ],
+)
 def test_a_task_that_cannot_run_is_an_error(tmp_path, text, words):
     path = tmp_path / "t.yaml"
     path.write_text(text)

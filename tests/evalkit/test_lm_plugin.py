@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -20,7 +21,7 @@ def scripted(monkeypatch):
     made = []
 
     def make(cell):
-        made.append(Scripted(lambda request: f" so\n#### {request.prompt.split()[-2]}", k=cell.k))
+        made.append(Scripted(lambda request: f" so\n#### {str(request.prompt).split()[-2]}", k=cell.k))
         return made[-1]
 
     monkeypatch.setattr(lm_plugin, "make_backend", make)
@@ -43,7 +44,7 @@ def task(tmp_path):
 
 
 def test_lm_eval_runs_the_engine_by_name(scripted, task):
-    results = simple_evaluate(
+    results = cast(Any, simple_evaluate)(
         model="evalkit", model_args="model=gradeschool-m3,k=3,quant=fp8", tasks=[task], device="cuda:0",
         bootstrap_iters=0, task_manager=TaskManager(include_defaults=False),
     )  # fmt: skip

@@ -45,8 +45,15 @@ def test_what_changes_a_sample_changes_the_hash(checkpoints, words):
     assert _print(checkpoints, **words)["hash"] != _print(checkpoints)["hash"]
 
 
-@pytest.mark.parametrize(("file", "key"), [("target/model.safetensors", "target_sha"), ("target/config.json", "target_sha"),
-                                           ("draft/model.safetensors", "draft_sha"), ("target/tokenizer.json", "tokenizer_sha")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("target/model.safetensors", "target_sha"),
+        ("target/config.json", "target_sha"),
+        ("draft/model.safetensors", "draft_sha"),
+        ("target/tokenizer.json", "tokenizer_sha"),
+    ],
+)
 def test_changed_files_are_seen(checkpoints, file, key):
     before = _print(checkpoints)
     (checkpoints / file).write_text("other")

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +20,7 @@ from evalkit.errors import EvalkitError
 from evalkit.harness import Scored
 from evalkit.progress import Progress
 from evalkit.run import Interrupted, request_seed, run_cell
-from evalkit.store import SAMPLES_FILE, load_run
+from evalkit.runfile import SAMPLES_FILE, load_run
 
 N = 12
 
@@ -185,6 +186,7 @@ def test_sigterm_stops_a_run_like_ctrl_c(place):
 CHILD = """
 import sys, time
 from pathlib import Path
+from typing import Any, cast
 sys.path.insert(0, {tests!r})
 import test_run
 def slow(request):
@@ -248,6 +250,6 @@ def test_progress_on_a_terminal_is_one_bar(place, tmp_path):
             return getattr(self.file, name)
 
     with (tmp_path / "out").open("w+") as out:
-        execute(place, watcher=Progress(stream=Terminal(out)))
+        execute(place, watcher=Progress(stream=cast(Any, Terminal(out))))
         out.seek(0)
         assert "12/12" in out.read()

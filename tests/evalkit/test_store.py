@@ -5,18 +5,21 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from evalkit import store
+from evalkit import runfile, store
 from evalkit.errors import EvalkitError
-from evalkit.records import Sample, StepRecord
+from evalkit.records import Run, Sample, StepRecord
 from evalkit.store import RunHead, load_run, open_run
 
 
 def head(n=3, *, code="c", **extra):
-    return RunHead(cell={"k": 1}, fingerprint={"hash": "0123456789", **extra}, provenance={"code": code, "started": "t"},
-                   expected=n, task_size=9)  # fmt: skip
+    where = {"code": code, "started": "t"}
+    return RunHead(
+        cell={"k": 1}, fingerprint={"hash": "0123456789", **extra}, provenance=where, expected=n, task_size=9
+    )
 
 
 def sample(i, **words):
@@ -34,17 +37,26 @@ FULL = sample(
 
 @pytest.mark.parametrize("one", [FULL, sample(3), sample(4, error="lost"), sample(5, forced=True, text="x")])
 def test_a_sample_survives_the_disk(one, tmp_path):
-    line = store.pack_sample(one, at=1.5)
+    line = runfile.pack_sample(one, at=1.5)
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
-    assert store.unpack_sample(line, tmp_path) == (one, 1.5)
+    assert runfile.unpack_sample(line, tmp_path) == (one, 1.5)
 
 
-def write(root, n=3, samples=None, finish=True, **words):
+def write(root, n=3, **words) -> Run:
+    """A whole run, or what was missing of one."""
     with open_run(root, "stem", head(n), **words) as writer:
-        for i in range(n) if samples is None else samples:
+        for i in range(n):
             if i not in writer.done:
                 writer.add(sample(i, tokens=2, scores={"strict-match": 1.0}), seconds=0.5)
-        return writer.finish(seconds=0.5, counters={"x": 1}, provenance={"finished": "t2"}) if finish else writer
+        return writer.finish(seconds=0.5, counters={"x": 1}, provenance={"finished": "t2"})
+
+
+def leave(root, *ids) -> Path:
+    """An interrupted run with some samples; gives its folder."""
+    with open_run(root, "stem", head()) as writer:
+        for i in ids:
+            writer.add(sample(i, tokens=2), seconds=0.5)
+    return writer.folder
 
 
 def test_a_finished_run_is_read_back(tmp_path):
@@ -58,9 +70,9 @@ def test_a_finished_run_is_read_back(tmp_path):
 
 
 def test_an_interrupted_run_is_continued_without_its_cut_line(tmp_path):
-    folder = write(tmp_path, samples=[2, 0], finish=False).folder
+    folder = leave(tmp_path, 2, 0)
     assert not load_run(folder).complete
-    with (folder / store.SAMPLES_FILE).open("ab") as file:
+    with (folder / runfile.SAMPLES_FILE).open("ab") as file:
         file.write(b'{"doc_id": 1, "doc_h')
     with open_run(tmp_path, "stem", head()) as writer:
         assert set(writer.done) == {0, 2} and writer.resumed and writer.folder == folder
@@ -69,7 +81,7 @@ def test_an_interrupted_run_is_continued_without_its_cut_line(tmp_path):
     assert [s.doc_id for s in made.samples] == [0, 1, 2]
     assert made.seconds == 0.75
     assert [s["kept"] for s in made.provenance["sessions"]] == [0, 2]
-    assert len((folder / store.SAMPLES_FILE).read_bytes().splitlines()) == 3
+    assert len((folder / runfile.SAMPLES_FILE).read_bytes().splitlines()) == 3
 
 
 def test_failed_samples_are_asked_again(tmp_path):
@@ -93,20 +105,20 @@ def test_a_complete_run_is_never_written_again(tmp_path):
 
 @pytest.mark.parametrize("other", [head(code="other"), head(seed=1)])
 def test_only_an_equal_fingerprint_and_engine_is_continued(tmp_path, other):
-    write(tmp_path, samples=[0], finish=False)
+    leave(tmp_path, 0)
     with open_run(tmp_path, "stem", other) as writer:
         assert writer.id == "stem-01234567-2" and not writer.done
         writer.add(sample(0), seconds=0.1)
 
 
 def test_fresh_leaves_an_interrupted_run_alone(tmp_path):
-    write(tmp_path, samples=[0], finish=False)
+    leave(tmp_path, 0)
     assert write(tmp_path, fresh=True).id == "stem-01234567-2"
     assert len(load_run(tmp_path / "stem-01234567").samples) == 1
 
 
 def test_a_run_without_a_sample_leaves_nothing(tmp_path):
-    write(tmp_path, samples=[], finish=False)
+    leave(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,7 +146,7 @@ def test_finishing_with_missing_samples_is_refused(tmp_path):
 
 
 def test_an_edited_run_is_refused(tmp_path):
-    path = tmp_path / write(tmp_path).id / store.SAMPLES_FILE
+    path = tmp_path / write(tmp_path).id / runfile.SAMPLES_FILE
     path.write_bytes(path.read_bytes().replace(b'"strict-match": 1.0', b'"strict-match": 0.0', 1))
     with pytest.raises(EvalkitError, match="not what the run wrote"):
         load_run(path.parent)
@@ -145,14 +157,14 @@ def test_an_edited_run_is_refused(tmp_path):
 )
 def test_a_damaged_head_is_an_error(tmp_path, text, words):
     folder = tmp_path / write(tmp_path).id
-    (folder / store.RUN_FILE).write_text(text)
+    (folder / runfile.RUN_FILE).write_text(text)
     with pytest.raises(EvalkitError, match=words):
         load_run(folder)
 
 
 def test_a_damaged_line_is_an_error(tmp_path):
-    folder = write(tmp_path, samples=[0], finish=False).folder
-    with (folder / store.SAMPLES_FILE).open("ab") as file:
+    folder = leave(tmp_path, 0)
+    with (folder / runfile.SAMPLES_FILE).open("ab") as file:
         file.write(b"{}\n")
     with pytest.raises(EvalkitError, match="no sample"):
         open_run(tmp_path, "stem", head())
@@ -190,7 +202,7 @@ def test_a_full_disk_leaves_whole_samples(tmp_path, monkeypatch):
         with pytest.raises(EvalkitError, match="the disk is full; 1 of 2 samples kept"):
             writer.add(sample(1), seconds=0.2)
         monkeypatch.setattr(os, "write", real)
-    assert (writer.folder / store.SAMPLES_FILE).read_bytes().endswith(b"\n")
+    assert (writer.folder / runfile.SAMPLES_FILE).read_bytes().endswith(b"\n")
     assert write(tmp_path, n=2).provenance["sessions"][1]["kept"] == 1
 
 
@@ -207,7 +219,7 @@ def test_a_full_disk_at_the_end_leaves_no_complete_run(tmp_path, monkeypatch):
             writer.finish(seconds=0.1, counters={}, provenance={})
         monkeypatch.setattr(os, "fsync", real)
     assert not load_run(writer.folder).complete
-    assert sorted(p.name for p in writer.folder.iterdir()) == [".lock", store.RUN_FILE, store.SAMPLES_FILE]
+    assert sorted(p.name for p in writer.folder.iterdir()) == [".lock", runfile.RUN_FILE, runfile.SAMPLES_FILE]
     assert write(tmp_path, n=1).complete
 
 
@@ -234,4 +246,4 @@ def test_a_really_full_disk(tiny_disk, tmp_path):
     shutil.copytree(tiny_disk, roomy)
     made = write(roomy, n=500)
     assert made.complete and len(made.samples) == 500
-    assert json.loads((roomy / made.id / store.RUN_FILE).read_text())["complete"] is True
+    assert json.loads((roomy / made.id / runfile.RUN_FILE).read_text())["complete"] is True

@@ -69,15 +69,11 @@ def test_counts_and_templates(committed: Splits) -> None:
 def test_no_question_twice_and_splits_disjoint(committed: Splits) -> None:
     hashes = [generator.question_hash(p.question) for c in committed.values() for p in c]
     assert len(set(hashes)) == len(hashes) == 3319
-    assert generator.test_hashes() == {
-        generator.question_hash(p.question) for p in committed["test"]
-    }
+    assert generator.test_hashes() == {generator.question_hash(p.question) for p in committed["test"]}
 
 
 def test_question_hash_ignores_case_and_spacing() -> None:
-    assert generator.question_hash("How  many\nare LEFT? ") == generator.question_hash(
-        "how many are left?"
-    )
+    assert generator.question_hash("How  many\nare LEFT? ") == generator.question_hash("how many are left?")
     assert generator.question_hash("How many is 3?") != generator.question_hash("How many is 4?")
 
 
@@ -129,9 +125,7 @@ def test_every_template_checks_and_varies(sample: list[Problem]) -> None:
         pytest.param("1,000 - 1,200 = -200", "1,000 - 900 = 100", "lines end in 100", id="end"),
     ],
 )
-def test_check_fails_on_a_tampered_answer(
-    example: Problem, old: str, new: str, message: str
-) -> None:
+def test_check_fails_on_a_tampered_answer(example: Problem, old: str, new: str, message: str) -> None:
     generator.check(example)
     assert old in example.answer
     with pytest.raises(ValueError, match=message):
@@ -165,9 +159,7 @@ def test_stream_skips_excluded_questions(sample: list[Problem]) -> None:
     assert list(islice(generator.stream(7, gone), len(kept))) == kept
 
 
-def test_shares_of_negative_and_four_digit_answers(
-    committed: Splits, sample: list[Problem]
-) -> None:
+def test_shares_of_negative_and_four_digit_answers(committed: Splits, sample: list[Problem]) -> None:
     for problems in (*committed.values(), sample):
         assert 0.04 <= figures.share(p.value < 0 for p in problems) <= 0.06
         assert 0.08 <= figures.share(p.value > 999 for p in problems) <= 0.12
@@ -178,9 +170,7 @@ def test_shares_of_negative_and_four_digit_answers(
 
 def test_strict_match_reads_every_gold_answer(committed: Splits) -> None:
     config = yaml.safe_load((FOLDER / "task.yaml").read_text(encoding="utf-8"))
-    patterns = {
-        f["name"]: re.compile(f["filter"][0]["regex_pattern"]) for f in config["filter_list"]
-    }
+    patterns = {f["name"]: re.compile(f["filter"][0]["regex_pattern"]) for f in config["filter_list"]}
     for problem in (p for problems in committed.values() for p in problems):
         assert patterns["strict-match"].findall(problem.answer) == [problem.answer_text]
         last = patterns["flexible-extract"].findall(problem.answer)[-1]

@@ -77,9 +77,7 @@ def test_inferencex_differs_from_gsm8k_where_it_should() -> None:
     assert ours["filter_list"] == filters({"group_select": -1})
 
 
-@pytest.mark.skipif(
-    not INFERENCEX.is_file(), reason=f"no copy of InferenceX's gsm8k.yaml at {INFERENCEX}"
-)
+@pytest.mark.skipif(not INFERENCEX.is_file(), reason=f"no copy of InferenceX's gsm8k.yaml at {INFERENCEX}")
 def test_inferencex_equals_the_original_but_for_its_name() -> None:
     original = load(INFERENCEX)
     assert load(TASKS / "gsm8k" / "inferencex.yaml") == {**original, "task": "gsm8k_inferencex"}

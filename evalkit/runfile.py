@@ -1,0 +1,106 @@
+"""How a run lies on disk: run.json and samples.jsonl, their format and their readers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import EvalkitError
+from evalkit.records import SCHEMA, Run, Sample, StepRecord
+
+RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
+AGAIN = "remove the run's folder and run again"
+
+
+def pack_sample(sample: Sample, *, at: float = 0.0) -> bytes:
+    """One line of samples.jsonl. Steps are rows of [k, accepted, accepted_trimmed(, cut(, confidence))]."""
+    values = {f.name: getattr(sample, f.name) for f in fields(sample)}
+    values["seconds"] = round(sample.seconds, 6)
+    values["steps"] = [_pack_step(s) for s in sample.steps]
+    values["scores"], values["extracted"] = dict(sample.scores), dict(sample.extracted)
+    lean = {n: v for n, v in values.items() if v is not False and v not in ("", [], {})}
+    return dump({**lean, "at": round(at, 3)}).encode() + b"\n"
+
+
+def _pack_step(step: StepRecord) -> list[Any]:
+    row: list[Any] = [step.k, step.accepted, step.accepted_trimmed]
+    if step.cut or step.confidence:
+        row.append(str(step.cut))
+    if step.confidence:
+        row.append([round(float(c), 4) for c in step.confidence])
+    return row
+
+
+def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
+    """The sample of one line, and the run's seconds when it was stored."""
+    try:
+        values = json.loads(line)
+        at = float(values.pop("at", 0.0))
+        steps = tuple(
+            StepRecord(k=r[0], accepted=r[1], accepted_trimmed=r[2], cut=r[3] if len(r) > 3 else "",
+                       confidence=tuple(r[4]) if len(r) > 4 else ())
+            for r in values.pop("steps", [])
+        )  # fmt: skip
+        blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
+        return Sample(**{**blank, **values}, steps=steps), at
+    except (ValueError, TypeError, IndexError, AttributeError) as e:
+        raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None
+
+
+def read_head(folder: Path) -> dict[str, Any]:
+    """run.json of a run. Raises EvalkitError when it is absent, damaged or of another schema."""
+    path = folder / RUN_FILE
+    try:
+        head = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EvalkitError(f"{folder} is no run: it has no {RUN_FILE}", "give a folder below runs/") from None
+    except (OSError, ValueError) as e:
+        raise EvalkitError(f"{path} cannot be read ({e})", AGAIN) from None
+    if not isinstance(head, dict) or head.get("schema") != SCHEMA:
+        found = head.get("schema") if isinstance(head, dict) else None
+        raise EvalkitError(f"{path} has schema {found}, not {SCHEMA}", "make the run again with this version")
+    return head
+
+
+def load_run(folder: Path) -> Run:
+    """The run in a folder, complete or not. A complete one must be as it was written."""
+    head, path = read_head(folder), folder / SAMPLES_FILE
+    data = path.read_bytes() if path.exists() else b""
+    samples: dict[int, Sample] = {}
+    for line in data.splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            sample, _ = unpack_sample(line, path)
+            samples[sample.doc_id] = sample
+    if head["complete"] and hashlib.sha256(data).hexdigest() != head.get("samples_sha256"):
+        raise EvalkitError(f"{path} is not what the run wrote", "restore the file or run again with --fresh")
+    return Run(
+        id=head["id"], complete=head["complete"], cell=head["cell"], fingerprint=head["fingerprint"],
+        provenance=head["provenance"], samples=tuple(samples[i] for i in sorted(samples)),
+        expected=head["expected"], task_size=head["task_size"], seconds=head.get("seconds", 0.0),
+        output_tokens=head.get("output_tokens", 0), counters=head.get("counters", {}),
+    )  # fmt: skip
+
+
+def find_run(word: str, root: Path) -> Path:
+    """The folder of a run given by path or by id."""
+    for folder in (Path(word), root / word):
+        if (folder / RUN_FILE).is_file():
+            return folder
+    raise EvalkitError(f"no run {word!r}", f"give a run's folder or its id below {root} (evalkit list shows them)")
+
+
+def list_runs(root: Path) -> list[dict[str, Any]]:
+    """run.json of every run below `root`, oldest first."""
+    heads = [read_head(p.parent) for p in root.glob(f"*/{RUN_FILE}")]
+    return sorted(heads, key=lambda h: (h["provenance"].get("started", ""), h["id"]))
+
+
+def dump(value: Any, indent: int | None = None) -> str:
+    """JSON text; a NaN is an error, never stored."""
+    try:
+        return json.dumps(value, allow_nan=False, indent=indent)
+    except ValueError as e:
+        raise EvalkitError(f"a value to be stored is not a number ({e})", "report this as a bug of evalkit") from None
