@@ -21,7 +21,7 @@ COLOUR = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yel
 def console(stderr: bool = False) -> Console:
     """The console; wide enough for one table where the output is no terminal."""
     made = Console(stderr=stderr, highlight=False, soft_wrap=True)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, soft_wrap=True, width=120)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, soft_wrap=True, width=160)
 
 
 def mean_and_se(values: Sequence[float]) -> tuple[float, float | None]:
@@ -102,7 +102,8 @@ def verdict_json(verdict: Verdict) -> str:
 def runs_table(runs: Sequence[Run]) -> Table:
     """One line a run, oldest first."""
     table = Table(box=box.SIMPLE)
-    for name in ("id", "samples", "strict-match", "accepted length", "started"):
+    table.add_column("id", overflow="fold", min_width=min(60, max((len(run.id) for run in runs), default=0)))
+    for name in ("samples", "strict-match", "accepted length", "started"):
         table.add_column(name, no_wrap=True)
     for run in runs:
         answered = [s for s in run.samples if not s.error]
@@ -113,7 +114,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
             f"{len(run.samples)}/{run.expected}" + ("" if run.complete else "  interrupted"),
             f"{sum(scores) / len(scores):.4f}" if scores else "-",
             f"{1 + sum(t.accepted for t in steps) / len(steps):.3f}" if steps else "-",
-            str(run.provenance.get("started", "")),
+            str(run.provenance.get("started", ""))[:19].replace("T", " "),
         )
     return table
 

@@ -217,7 +217,8 @@ def _as_text(found: Any) -> str:
 
 def load_task(cell: Cell) -> LoadedTask:
     """Reads the cell's task and data and builds its prompts. Nothing runs before all of it is sound."""
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    for noisy in ("lm_eval", "huggingface_hub", "datasets"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
     path = resolve_task(cell.task)
     config = read_config(path)
     if cell.shots is not None:

@@ -65,11 +65,13 @@ class Progress:
     _began: float = 0.0
     _said: float = 0.0
 
-    def start(self, run_id: str, kept: Sequence[Sample], total: int) -> None:
+    def start(self, run_id: str, kept: Sequence[Sample], total: int, note: str = "") -> None:
         self._tally = Tally(total=total)
         for sample in kept:
             self._tally.add(sample, kept=True)
         self._began = self._said = self.clock()
+        if note:
+            print(f"note: {note}", file=self.stream)
         print(f"run {run_id}" + (f": continued, {len(kept)} of {total} samples kept" if kept else ""), file=self.stream)
         if self.stream.isatty():
             self._bar = _Bar(self.stream, total, len(kept))

@@ -33,7 +33,7 @@ class Interrupted(Exception):
 class Watcher(Protocol):
     """Who is told how a run goes on."""
 
-    def start(self, run_id: str, kept: Sequence[Sample], total: int) -> None: ...
+    def start(self, run_id: str, kept: Sequence[Sample], total: int, note: str = "") -> None: ...
 
     def sample(self, sample: Sample) -> None: ...
 
@@ -43,7 +43,7 @@ class Watcher(Protocol):
 class Silent:
     """A Watcher that tells nobody."""
 
-    def start(self, run_id: str, kept: Sequence[Sample], total: int) -> None:
+    def start(self, run_id: str, kept: Sequence[Sample], total: int, note: str = "") -> None:
         pass
 
     def sample(self, sample: Sample) -> None:
@@ -119,7 +119,8 @@ class _Session:
     _seconds: float = 0.0
 
     def run(self) -> Run:
-        self.watcher.start(self.writer.id, list(self.writer.done.values()), len(self.task.prompts))
+        kept = list(self.writer.done.values())
+        self.watcher.start(self.writer.id, kept, len(self.task.prompts), self.writer.note)
         try:
             official = self.task.evaluate(self.generate)
         finally:

@@ -61,6 +61,7 @@ class RunWriter:
         self._lock, self._offset, self._before = lock, offset, seconds
         self._since_sync = 0
         self._complete = False
+        self.note = ""  # why an interrupted run was not continued
         self._sessions = [*sessions, {"started": head.provenance.get("started", ""), "kept": len(done)}]
         self._file = -1
         try:
@@ -142,6 +143,7 @@ class RunWriter:
 def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False) -> RunWriter:
     """The run to write: the interrupted one with this fingerprint, else a new one."""
     base = f"{stem}-{str(head.fingerprint['hash'])[:8]}"
+    note = ""
     for folder in _candidates(root, base):
         if fresh and folder.exists():
             continue
@@ -156,6 +158,8 @@ def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False) -> Ru
         try:
             old = read_head(folder) if path.exists() else None
             if old and (old["complete"] or not _same(old, head)):
+                if not old["complete"]:
+                    note = f"{folder.name} was interrupted and is not continued: the engine's code has changed since"
                 os.close(lock)
                 continue
             sessions = list(old["provenance"].get("sessions", [])) if old else []
@@ -163,7 +167,9 @@ def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False) -> Ru
         except BaseException:
             os.close(lock)
             raise
-        return RunWriter(folder, head, lock, done=done, offset=offset, seconds=seconds, sessions=sessions)
+        writer = RunWriter(folder, head, lock, done=done, offset=offset, seconds=seconds, sessions=sessions)
+        writer.note = note
+        return writer
     raise AssertionError("unreachable")
 
 

@@ -91,7 +91,7 @@ def test_readme_has_every_command_and_a_stale_part_is_noticed() -> None:
     for word in ("evalkit run", "evalkit gate", "evalkit report", "evalkit golden record", "--quant"):
         assert word in readme.cli_table() and word in text
     stale = text.replace("| `make bench` |", "| `make fast` |")
-    assert stale != text and readme.rendered(stale) == text
+    assert stale != text and readme.rendered(stale) == readme.rendered(text) != stale
 
 
 def test_every_module_says_what_it_is() -> None:
@@ -188,6 +188,29 @@ def test_a_half_made_environment_is_never_current(tmp_path: Path) -> None:
     setup.write_stamp(venv, "ready", "own", "k")
     (venv / "bin" / "evalkit").unlink()
     assert not setup.is_current(venv, "own", "k")
+
+
+def test_what_was_killed_is_made_anew_and_what_stopped_is_gone_on_with(tmp_path: Path) -> None:
+    env = setup.Environment(tmp_path)
+    make_venv(env.venv)
+    (env.venv / "bin" / "pip").write_text(f"#!{env.python}\n")
+    for state, sound in [("ready", True), ("stopped", True), ("building", False)]:
+        setup.write_stamp(env.venv, state, "own", "k")
+        assert setup.can_be_updated(env, "own") == sound
+        assert setup.is_current(env.venv, "own", "k") == (state == "ready")
+    setup.write_stamp(env.venv, "ready", "own", "k")
+    assert not setup.can_be_updated(env, "system")
+    (env.venv / "bin" / "pip").write_text("#!/somewhere/else/.venv/bin/python\n")
+    assert not setup.can_be_updated(env, "own")
+
+
+def test_a_command_that_fails_says_whether_packages_are_whole(tmp_path: Path) -> None:
+    env = setup.Environment(tmp_path)
+    (tmp_path / "build").mkdir()
+    for said, clean in [("ERROR: offline", True), ("Installing collected packages: six\nERROR: killed", False)]:
+        with pytest.raises(setup.SetupError) as caught:
+            env.run(sys.executable, "-c", f"print({said!r}); raise SystemExit(1)", "pip")
+        assert caught.value.clean == clean and "build/setup.log" in caught.value.what
 
 
 def test_mode_is_explicit_or_kept_or_found() -> None:

@@ -52,11 +52,11 @@ TROUBLE = (  # what pip's log says -> what it means, what to do; the first that 
 
 
 class SetupError(Exception):
-    """What went wrong and what to do about it."""
+    """What went wrong and what to do about it; `clean` says that no package was half unpacked by then."""
 
-    def __init__(self, what: str, fix: str) -> None:
+    def __init__(self, what: str, fix: str, *, clean: bool = False) -> None:
         super().__init__(what)
-        self.what, self.fix = what, fix
+        self.what, self.fix, self.clean = what, fix, clean
 
 
 def pins(path: Path) -> list[str]:
@@ -167,7 +167,8 @@ class Environment:
             said = log.read()
         if done.returncode:
             what, fix = explain(said)
-            raise SetupError(f"{what} (log: {self.log.relative_to(self.root)})", fix)
+            clean = "pip" in command and "Installing collected packages" not in said
+            raise SetupError(f"{what} (log: {self.log.relative_to(self.root)})", fix, clean=clean)
         return said
 
     def pip(self, *arguments: str | Path) -> str:
@@ -322,14 +323,17 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
                 return 0
             start = time.monotonic()
             env.log.write_text("")
-            old = read_stamp(env.venv)
-            same = (old.get("state"), old.get("mode"), old.get("python")) == ("ready", mode, platform.python_version())
-            if same and key_matches_place(env) and mode == "own":
+            if can_be_updated(env, mode):
                 write_stamp(env.venv, "building", mode, key)
             else:
                 with stage(f".venv with Python {platform.python_version()}"):
                     make_venv(env, mode, key)
-            install(env, mode, found)
+            try:
+                install(env, mode, found)
+            except SetupError as error:
+                if error.clean:
+                    write_stamp(env.venv, "stopped", mode, key)
+                raise
             write_stamp(env.venv, "ready", mode, key)
             print(f"setup: ready after {time.monotonic() - start:.0f} s", flush=True)
     except SetupError as error:
@@ -344,11 +348,15 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     return 0
 
 
-def key_matches_place(env: Environment) -> bool:
-    """Whether .venv still stands where it was made: its scripts name their interpreter by its whole path."""
-    script = env.venv / "bin" / "evalkit"
-    with contextlib.suppress(OSError):
-        return script.read_text().splitlines()[0].find(str(env.venv)) >= 0 and env.python.exists()
+def can_be_updated(env: Environment, mode: str) -> bool:
+    """Whether what is there is sound and only its packages need a change. After a kill it is made anew."""
+    stamp = read_stamp(env.venv)
+    if stamp.get("state") not in ("ready", "stopped") or mode != "own":
+        return False
+    if stamp.get("mode") != mode or stamp.get("python") != platform.python_version() or not env.python.exists():
+        return False
+    with contextlib.suppress(OSError):  # scripts name their interpreter by its whole path: a moved .venv is no use
+        return str(env.venv) in (env.venv / "bin" / "pip").read_text().splitlines()[0]
     return False
 
 

@@ -221,7 +221,11 @@ def test_another_engine_does_not_continue_a_run(place, monkeypatch):
     with pytest.raises(Interrupted):
         execute(place, Breaks(5, interrupt))
     monkeypatch.setattr(run_module.provenance, "code_hash", lambda: "other")
-    made = execute(place)
+    out = (place / "out").open("w+")
+    made = execute(place, watcher=Progress(stream=out))
+    out.seek(0)
+    assert "was interrupted and is not continued: the engine's code has changed" in out.readline()
+    out.close()
     assert made.id.endswith("-2") and len(made.samples) == N
 
 
