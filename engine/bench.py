@@ -94,10 +94,10 @@ def main() -> None:
         return lambda: sum(len(c.token_ids) for c in which.generate(requests))
 
     plain_llm = llm(0, 1)
-    ids = [plain_llm.tokenizer.encode(t) for t in few]
+    ids = plain_llm.tokenizer.encode(few)
     stop = plain_llm.target.cfg.eos_token_ids
     ways: dict[str, Callable[[], int]] = {
-        "plain torch loop, batch 1": lambda: sum(len(plain_loop(plain_llm.target, list(x), stop)) for x in ids),
+        "plain torch loop, batch 1": lambda: sum(len(plain_loop(plain_llm.target, x, stop)) for x in ids),
         "engine K=0, batch 1": engine(plain_llm, few),
         "engine K=7, batch 1": engine(llm(7, 1), few),
         f"engine K=0, batch {args.batch}": engine(llm(0, args.batch), many),

@@ -126,3 +126,12 @@ class DecoderLayer(nn.Module):
         q, k, v = self.attn.make_qkv(self.input_norm(x), rope, table)
         x = x + self.attn.o(attend(index, q, k, v))
         return x + self.mlp(self.post_norm(x))
+
+
+def packed_rows(module: nn.Module, name: str) -> list[int]:
+    """Row counts of the matrices that the parameter `name` of `module` packs: q, k, v or gate, up; else one."""
+    owner = module.get_submodule(name.rpartition(".")[0].rpartition(".")[0])
+    if isinstance(owner, Attention) and name.endswith(".qkv.weight"):
+        return [owner.heads * owner.head_dim, *[owner.kv_heads * owner.head_dim] * 2]
+    rows = module.get_parameter(name).shape[0]
+    return [rows // 2] * 2 if isinstance(owner, MLP) and name.endswith(".gate_up.weight") else [rows]

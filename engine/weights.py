@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from engine.config import DraftConfig, ModelConfig, load_draft_config, load_model_config
 from engine.draft.block import BlockDraft
 from engine.errors import EngineError
+from engine.layers import packed_rows
 from engine.model import Target
 
 _LAYER = {  # parameter of a DecoderLayer -> the tensors it is made of, joined along dim 0
@@ -84,12 +85,13 @@ def _fill(module: nn.Module, names: dict[str, tuple[str, ...]], tensors: dict[st
     params = dict(module.named_parameters())
     with torch.no_grad():
         for ours, parts in names.items():
-            whole = torch.cat([tensors.pop(t) for t in parts]) if len(parts) > 1 else tensors.pop(parts[0])
+            pieces = [tensors.pop(t) for t in parts]
+            whole = torch.cat(pieces) if len(pieces) > 1 else pieces[0]
             if whole.shape != params[ours].shape:
                 raise EngineError(f"{folder}: {', '.join(parts)} give shape {list(whole.shape)}, config.json "
                                   f"says {list(params[ours].shape)}", "use files that belong together")  # fmt: skip
             if not torch.isfinite(whole.float()).all():
-                raise EngineError(f"{folder}: {parts[0]} holds a NaN or an infinity", "restore the checkpoint")
+                raise EngineError(f"{folder}: {', '.join(parts)} holds a NaN or an infinity", "restore the checkpoint")
             params[ours].copy_(whole)
 
 
@@ -149,18 +151,9 @@ def save_checkpoint(
     params, out = dict(module.named_parameters()), {}
     for ours, parts in names.items():
         whole = params[ours].detach()
-        for name, piece in zip(parts, whole.split(_split_sizes(module, ours, len(parts), whole), dim=0), strict=True):
+        for name, piece in zip(parts, whole.split(packed_rows(module, ours), dim=0), strict=True):
             out[name] = piece.to(dtype).contiguous().clone()
     folder.mkdir(parents=True, exist_ok=True)
     save_file(out, folder / "model.safetensors.tmp", metadata={"format": "pt"})
+    (folder / "model.safetensors.tmp").chmod(0o644)  # safetensors makes it private
     (folder / "model.safetensors.tmp").replace(folder / "model.safetensors")
-
-
-def _split_sizes(module: nn.Module, name: str, parts: int, whole: Tensor) -> list[int]:
-    if parts == 1:
-        return [whole.shape[0]]
-    if parts == 2:
-        return [whole.shape[0] // 2] * 2
-    attn = module.get_submodule(name.removesuffix(".qkv.weight"))
-    q, kv = attn.heads * attn.head_dim, attn.kv_heads * attn.head_dim
-    return [q, kv, kv]

@@ -36,7 +36,8 @@ class BlockDraft(nn.Module):
         self.shared = (embed, head)  # in a tuple, so that they are not this module's parameters
         self.fc = nn.Linear(len(cfg.target_layer_ids) * m.hidden_size, m.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(m.hidden_size, m)
-        self.layers = nn.ModuleList(DecoderLayer(m) for _ in range(m.num_layers))
+        self._layers = tuple(DecoderLayer(m) for _ in range(m.num_layers))
+        self.layers = nn.ModuleList(self._layers)
         self.norm = RMSNorm(m.hidden_size, m)
         self.markov_in = nn.Embedding(m.vocab_size, cfg.markov_rank)
         self.markov_out = nn.Linear(cfg.markov_rank, m.vocab_size, bias=False)
@@ -50,7 +51,7 @@ class BlockDraft(nn.Module):
         """
         ctx = self.hidden_norm(self.fc(features))
         table = self.rope.table(positions)
-        return [layer.attn.make_kv(ctx, self.rope, table) for layer in self.layers]
+        return [layer.attn.make_kv(ctx, self.rope, table) for layer in self._layers]
 
     def block_ids(self, anchors: Tensor, width: int) -> Tensor:
         """[n, width] input ids of a block: the anchor, then masks. anchors: int64 [n]."""
@@ -62,7 +63,7 @@ class BlockDraft(nn.Module):
         """Post-norm hidden [rows, hidden] of block rows; ids, positions: int64 [rows]."""
         x = self.shared[0](ids)
         table = self.rope.table(positions)
-        for i, layer in enumerate(self.layers):
+        for i, layer in enumerate(self._layers):
             x = layer(x, i, self.rope, table, attend)
         return self.norm(x)
 

@@ -12,6 +12,8 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
+from engine.layers import packed_rows
+
 _NS = (3.4445, -4.7750, 2.0315)  # coefficients of the published iteration
 
 
@@ -63,12 +65,7 @@ def make_optimizers(module: nn.Module, *, muon_lr: float, adam_lr: float) -> lis
             continue
         if p.ndim == 2 and (name.startswith("layers.") or name == "fc.weight"):
             matrices.append(p)
-            if name.endswith("qkv.weight"):
-                attn = module.get_submodule(name.removesuffix(".qkv.weight"))
-                q, kv = attn.heads * attn.head_dim, attn.kv_heads * attn.head_dim
-                splits[id(p)] = [q, kv, kv]
-            elif name.endswith("gate_up.weight"):
-                splits[id(p)] = [p.shape[0] // 2] * 2
+            splits[id(p)] = packed_rows(module, name)
         else:
             rest.append(p)
     return [
