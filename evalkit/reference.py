@@ -35,6 +35,7 @@ class Measured:
     quant: dict[str, Run]  # K=7, by quant mode
     few_shot: Run  # K=7, 5 shots
     block: dict[int, Run]  # by K, drafted at block width
+    sampled: Run  # K=7, temperature 1: what the confidence head was trained to predict
 
 
 def measure(runs_dir: Path, threads: int) -> Measured:
@@ -51,6 +52,7 @@ def measure(runs_dir: Path, threads: int) -> Measured:
         quant={q: cell(7, quant=q) for q in ("bf16", "fp8", "nvfp4")},
         few_shot=cell(7, shots=5),
         block={k: cell(k, width="block") for k in KS[:-1]},  # at K=7 both widths are one
+        sampled=cell(7, temperature=1.0),
     )
 
 

@@ -17,6 +17,7 @@ from tools import lock, readme, setup
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["setup", "eval", "gate", "report", "reference", "test", "check", "fix", "bench", "ci", "clean"]
 MAKE = shutil.which("make")
+needs_make = pytest.mark.skipif(MAKE is None, reason="no make")
 
 
 def listed_files() -> list[Path]:
@@ -113,14 +114,22 @@ def test_imports_keep_the_shape() -> None:
     assert bent == []
 
 
-@pytest.mark.skipif(MAKE is None, reason="no make")
+def run_make(*words: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """make as a shell would start it: nothing is left of the make that may be running these tests."""
+    ours = {"K", "QUANT", "LIMIT", "TASK", "DRAFT", "DATA", "BATCH", "THREADS", "ARGS", "RUN", "VENV", "PYTHON"}
+    ours |= {"MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "MFLAGS"}
+    env = {name: value for name, value in os.environ.items() if name not in ours} | variables
+    return subprocess.run([str(MAKE), *words], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+@needs_make
 def test_make_alone_lists_every_target() -> None:
-    done = subprocess.run([str(MAKE)], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run_make()
     missing = [name for name in TARGETS if not re.search(rf"^  {name} +\S", done.stdout, flags=re.MULTILINE)]
-    assert missing == [] and done.stderr == ""
+    assert missing == [] and done.stderr == "" and done.returncode == 0
 
 
-@pytest.mark.skipif(MAKE is None, reason="no make")
+@needs_make
 def test_make_eval_hands_over_what_was_asked_and_says_the_exit_code(tmp_path: Path) -> None:
     """The Makefile with a stand-in for evalkit that prints its arguments and exits 3."""
     shutil.copy(ROOT / "Makefile", tmp_path)
@@ -131,23 +140,21 @@ def test_make_eval_hands_over_what_was_asked_and_says_the_exit_code(tmp_path: Pa
         path.parent.mkdir(parents=True)
         path.write_text(body)
         path.chmod(0o755)
-    words = ["eval", "K=5", "QUANT=bf16", "LIMIT=20", "DATA=a b.jsonl", "ARGS=--seed 3", f"PYTHON={sys.executable}"]
-    clean = {k: v for k, v in os.environ.items() if k not in ("TASK", "DRAFT", "BATCH", "THREADS", "VENV", "MAKEFLAGS")}
-    done = subprocess.run([str(MAKE), *words], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
+    words = ["K=5", "QUANT=bf16", "LIMIT=20", "DATA=a b.jsonl", "ARGS=--seed 3"]
+    done = run_make("eval", *words, f"PYTHON={sys.executable}", cwd=tmp_path)
     lines = done.stdout.splitlines()
     assert lines[0] == "[run][--k][5][--quant][bf16][--limit][20][--data][a b.jsonl][--seed][3]"
     assert lines[-1] == "evalkit exit code: 3 (inconclusive)"
     assert done.returncode == 2 and "Error 3" in done.stderr  # all that make can do
 
 
-@pytest.mark.skipif(MAKE is None, reason="no make")
+@needs_make
 def test_make_refuses_an_unknown_venv_but_not_an_image_s_own_variable() -> None:
-    base = [str(MAKE), "--dry-run", "setup", f"PYTHON={sys.executable}"]
-    done = subprocess.run([*base, "VENV=mine"], cwd=ROOT, capture_output=True, text=True, check=False)
+    words = ["--dry-run", "setup", f"PYTHON={sys.executable}"]
+    done = run_make(*words, "VENV=mine")
     assert done.returncode == 2 and "none of auto, own, system" in done.stderr
-    env = os.environ | {"VENV": "/opt/venv"}
-    done = subprocess.run(base, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    assert "--venv auto" in done.stdout
+    assert "--venv auto" in run_make(*words, VENV="/some/image/venv").stdout
+    assert "--venv system" in run_make(*words, VENV="system").stdout
 
 
 def make_checkout(folder: Path) -> Path:
