@@ -41,8 +41,13 @@ class Measured:
 def measure(runs_dir: Path, threads: int) -> Measured:
     """Run every cell of the card, or take a complete run of the same cell and checkpoints."""
 
-    def cell(k: int, quant: str = "float32", draft: str = DRAFT, shots: int = 0, width: str = "k") -> Run:
-        wanted = Cell.make(model=TARGET, draft=draft, k=k, quant=quant, shots=shots, draft_width=width, threads=threads)
+    def cell(
+        k: int, quant: str = "float32", draft: str = DRAFT, shots: int = 0, width: str = "k", temperature: float = 0.0
+    ) -> Run:
+        wanted = Cell.make(
+            model=TARGET, draft=draft, k=k, quant=quant, shots=shots, draft_width=width, temperature=temperature,
+            threads=threads,
+        )  # fmt: skip
         return kept(wanted, runs_dir) or run_cell(wanted, runs_dir=runs_dir, watcher=Progress())
 
     return Measured(
