@@ -131,6 +131,7 @@ class DraftConfig:
     mask_token_id: int
     markov_rank: int
     confidence: bool
+    confidence_temperatures: tuple[float, ...] = ()  # by position, from the first; () is 1 everywhere
     capture_convention: str = "post_layer"  # id i is the residual stream after layer i
 
 
@@ -228,6 +229,13 @@ def load_model_config(folder: Path) -> ModelConfig:
     return replace(cfg, eos_token_ids=tuple(dict.fromkeys(cfg.eos_token_ids + eos)))
 
 
+def _temperatures(raw: dict[str, Any], path: Path) -> tuple[float, ...]:
+    found = tuple(float(t) for t in raw.get("confidence_temperatures", ()))
+    if any(not 0.0 < t < 1e6 for t in found):
+        raise EngineError(f"{path} has confidence_temperatures {list(found)}", "use positive numbers")
+    return found
+
+
 def load_draft_config(folder: Path) -> DraftConfig:
     """DraftConfig of a DSpark checkpoint folder; both spellings of its fields are taken."""
     path = folder / "config.json"
@@ -246,5 +254,6 @@ def load_draft_config(folder: Path) -> DraftConfig:
         mask_token_id=int(_get(raw, path, "mask_token_id", "dspark_noise_token_id")),
         markov_rank=int(_get(raw, path, "markov_rank", "dspark_markov_rank")),
         confidence=bool(raw.get("enable_confidence_head", float(raw.get("confidence_head_alpha", 0.0)) > 0)),
+        confidence_temperatures=_temperatures(raw, path),
         capture_convention=str(raw.get("capture_convention", "post_layer")),
     )

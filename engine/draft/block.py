@@ -80,3 +80,16 @@ class BlockDraft(nn.Module):
         if self.confidence is None:
             raise ValueError("this draft has no confidence head")
         return self.confidence(torch.cat((hidden, self.markov_in(previous)), dim=-1)).squeeze(-1).float()
+
+    def confidences(self, hidden: Tensor, previous: Tensor) -> Tensor:
+        """[n, width]: the chances themselves, each position at its own temperature.
+
+        hidden: [n, width, hidden]; previous: int64 [n, width]. Positions past the configured temperatures
+        take the last one.
+        """
+        logits = self.confidence_logits(hidden, previous)
+        given = self.cfg.confidence_temperatures
+        if given:
+            width = logits.shape[1]
+            logits = logits / logits.new_tensor((*given, *[given[-1]] * width)[:width])
+        return logits.sigmoid()

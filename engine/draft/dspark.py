@@ -109,5 +109,5 @@ class DSparkDrafter(Drafter):
         tokens = torch.stack(chain, dim=1)
         confidence = None
         if draft.confidence is not None:
-            confidence = draft.confidence_logits(hidden, tokens[:, :-1]).sigmoid()
+            confidence = draft.confidences(hidden, tokens[:, :-1])
         return DraftBlock(tokens[:, 1:], torch.stack(laws_used, dim=1) if laws_used else None, confidence)

@@ -19,10 +19,11 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from engine.api import FinishReason, Request, SamplingParams
-from engine.config import EngineConfig, load_draft_config, load_model_config
+from engine.config import MAX_K, EngineConfig, load_draft_config, load_model_config
 from engine.draft.block import BlockDraft
 from engine.llm import LLM
 from engine.model import Target
+from engine.training.calibrate import fit_temperatures, steps_of
 from engine.training.checkpoint import TrainState
 from engine.training.draft import DraftPlan, train_draft
 from engine.training.target import TargetPlan, train_target
@@ -35,6 +36,7 @@ VOCAB = 768
 LAYERS = 6
 TOKENIZER_PROBLEMS, TOKENIZER_SEED = 20_000, 5
 OUTPUT_SEED = 77  # of the problems whose answers, by the target, the drafts learn
+CALIBRATION_SEED = 78
 MAX_ANSWER = 128  # tokens
 
 TARGET_CONFIG = {  # an ordinary config.json, in MiniMax-M3's field names
@@ -112,6 +114,7 @@ class Recipe:
     target: TargetPlan = field(default_factory=TargetPlan)
     drafts: tuple[DraftShape, ...] = DRAFTS
     outputs: int = 12_000  # answers by the target that the drafts learn from
+    calibration: int = 2000  # problems
     say: Callable[[str], None] = print
 
 
@@ -136,6 +139,7 @@ def run(recipe: Recipe) -> None:
     outputs = outputs_stage(recipe)
     for shape in recipe.drafts:
         draft_stage(recipe, shape, tok, outputs)
+        calibrate_stage(recipe, shape)
     summary_stage(recipe)
 
 
@@ -206,6 +210,22 @@ def draft_stage(recipe: Recipe, shape: DraftShape, tok: Tokenizer, outputs: list
 
     train_draft(draft, target, shape.plan, stream, tok, TrainState(recipe.build / shape.name), recipe.say)
     save_checkpoint(draft, draft_names(draft.cfg), folder)
+
+
+def calibrate_stage(recipe: Recipe, shape: DraftShape) -> None:
+    """Fit the confidence head's temperatures on fresh training problems and write them to config.json."""
+    file, folder = recipe.build / shape.name / "temperatures.json", recipe.out / shape.name
+    if not file.exists():
+        config = EngineConfig(
+            model=recipe.out / "target", draft="dspark", draft_path=folder, k=MAX_K, threads=recipe.threads
+        )
+        problems = itertools.islice(recipe.stream(CALIBRATION_SEED), recipe.calibration)
+        params = SamplingParams(max_tokens=MAX_ANSWER, stop=("\n\n", "Question:"))
+        requests = [Request(id=q, prompt=prompt(q), params=params) for q, _ in problems]
+        fitted = fit_temperatures(*steps_of(LLM(config).generate(requests), MAX_K))
+        file.write_text(json.dumps(fitted))
+        recipe.say(f"{shape.name}: confidence temperatures {fitted}")
+    write_config(folder, shape.config() | {"confidence_temperatures": json.loads(file.read_text())})
 
 
 def summary_stage(recipe: Recipe) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from engine.training import recipe as recipes
+from engine.training.calibrate import expected_calibration_error, fit_temperatures
 from engine.training.optim import lr_factor, orthogonalise
 from engine.training.recipe import DRAFTS, Recipe, task_stream
 from engine.training.target import TargetPlan
@@ -28,6 +29,7 @@ def tiny(folder: Path) -> Recipe:
         target=TargetPlan(steps=4, short=(2, 64), long=(1, 96), quant_from=0.5, save_every=1),
         drafts=tuple(replace(d, plan=replace(d.plan, **plans)) for d in DRAFTS),
         outputs=8,
+        calibration=2,
         say=lambda line: None,
     )
 
@@ -45,6 +47,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(recipes, "outputs_stage", outputs)
     monkeypatch.setattr(recipes, "TOKENIZER_PROBLEMS", 2000)
+    monkeypatch.setattr(recipes, "MAX_ANSWER", 24)
 
 
 class Killed(Exception):
@@ -108,6 +111,20 @@ def test_orthogonalise_brings_singular_values_near_one() -> None:
         values = torch.linalg.svdvals(orthogonalise(batch))
         assert values.min() > 0.5
         assert values.max() < 1.3
+
+
+def test_fitted_temperatures_mend_an_overconfident_head() -> None:
+    """Seed 0. Outcomes are drawn from known chances; the head says the same chances at half the temperature."""
+    g = torch.Generator().manual_seed(0)
+    true = torch.rand(20_000, 3, dtype=torch.float64, generator=g) * 0.8 + 0.15
+    kept = torch.rand(true.shape, dtype=torch.float64, generator=g) < true
+    accepted = kept.long().cumprod(1).sum(1)
+    said = torch.sigmoid(torch.logit(true) * 2.0)
+    fitted = fit_temperatures(said, accepted, torch.full_like(accepted, 3))
+    assert fitted == pytest.approx([2.0, 2.0, 2.0], rel=0.2)
+    before, after = said.prod(1), torch.sigmoid(torch.logit(said) / torch.tensor(fitted)).prod(1)
+    happened = accepted == 3
+    assert expected_calibration_error(after, happened) < 0.5 * expected_calibration_error(before, happened)
 
 
 def test_lr_factor_rises_holds_and_falls_to_zero() -> None:
