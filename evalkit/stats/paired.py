@@ -41,7 +41,7 @@ def mcnemar_midp(up: int, down: int) -> float:
     return min(1.0, tail + below)  # twice the tail, less the chance of the table itself
 
 
-def _tango_variance(up: int, down: int, n: int, difference: float) -> float:
+def restricted_variance(up: float, down: float, n: int, difference: float) -> float:
     """n times Tango's restricted variance: n (2 q + d (1 - d)), q the restricted share of `down`."""
     a = 2 * n
     b = -up - down + (2 * n - up + down) * difference
@@ -54,7 +54,7 @@ def discordant_at(up: int, down: int, n: int, bound: float) -> float:
     """Share of discordant pairs that is most likely when the difference is `bound`: what a test against the
     bound rests on. Above 0 for a bound other than 0, also when no discordant pair was seen."""
     up, down, n = _pairs(up, down, n)
-    return _tango_variance(up, down, n, number(bound, "bound", -1, 1)) / n
+    return restricted_variance(up, down, n, number(bound, "bound", -1, 1)) / n
 
 
 def tango_test(up: int, down: int, n: int, bound: float) -> BoundTest:
@@ -62,7 +62,7 @@ def tango_test(up: int, down: int, n: int, bound: float) -> BoundTest:
     margin is bound = -margin and p_above."""
     up, down, n = _pairs(up, down, n)
     bound = number(bound, "bound", -1, 1)
-    return score_test(up - down - n * bound, _tango_variance(up, down, n, bound))
+    return score_test(up - down - n * bound, restricted_variance(up, down, n, bound))
 
 
 def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
@@ -74,7 +74,7 @@ def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
         return up - down - n * d
 
     def spread(d: float) -> float:
-        return z * math.sqrt(_tango_variance(up, down, n, d))
+        return z * math.sqrt(restricted_variance(up, down, n, d))
 
     found = (up - down) / n
     low = -1.0 if down == n else crossing(lambda d: distance(d) - spread(d), -1.0, found)

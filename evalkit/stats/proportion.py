@@ -1,13 +1,17 @@
-"""One proportion: standard error, intervals, and the count behind a published score.
+"""One proportion: standard error, intervals, the count behind a published score, and the count a threshold asks for.
 
-Sources: Wilson, J. Am. Stat. Assoc. 22 (1927) 209: score interval of a proportion.
+Sources: Wilson, J. Am. Stat. Assoc. 22 (1927) 209: score interval; Clopper and Pearson, Biometrika 26 (1934) 404:
+exact interval.
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
-from evalkit.stats.common import Interval, number, two_sided, whole
+from scipy import special
+
+from evalkit.stats.common import Interval, number, open_share, two_sided, whole
 
 
 def proportion_se(count: int, n: int) -> float | None:
@@ -41,3 +45,34 @@ def recover_count(score: float, n: int, decimals: int = 4) -> int:
     if first < last:
         raise ValueError(f"counts {first} to {last} of {n} all round to {score:.{decimals}f}")
     return first
+
+
+def exact_interval(count: int, n: int, level: float = 0.95) -> Interval:
+    """Clopper and Pearson's interval. At count 0 or n the whole error goes to the one side that can err, so 0 of n
+    gives 1 - alpha^(1/n), the "rule of three"; that bound read as one-sided has exactly this level."""
+    n = whole(n, "n", 1)
+    count = whole(count, "count", 0, n)
+    alpha = 1 - open_share(level, "level")
+    if count == 0:
+        return Interval(0.0, -math.expm1(math.log(alpha) / n))
+    if count == n:
+        return Interval(alpha ** (1 / n), 1.0)
+    low = special.betaincinv(count, n - count + 1, alpha / 2)
+    return Interval(float(low), float(special.betaincinv(count + 1, n - count, 1 - alpha / 2)))
+
+
+def needed_count(threshold: float | str | Fraction, n: int) -> int:
+    """The smallest count of n that meets a threshold, inclusive: 0.92 of 500 is 460, not 461.
+
+    Exact: a float stands for the decimal number it prints as, so 460 of 500 meets 0.92 whatever 460 / 500 rounds to.
+    """
+    n = whole(n, "n", 1)
+    exact = threshold if isinstance(threshold, Fraction) else Fraction(str(threshold))
+    if not 0 <= exact <= 1:
+        raise ValueError(f"threshold is {threshold}, not in [0, 1]")
+    return math.ceil(exact * n)
+
+
+def meets(count: int, n: int, threshold: float | str | Fraction) -> bool:
+    """count / n >= threshold, compared as whole numbers, inclusive."""
+    return whole(count, "count", 0, whole(n, "n", 1)) >= needed_count(threshold, n)
