@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -151,14 +151,13 @@ class Audit:
                 known += self.rules.ratio_test(x, golden, 1 - margin).p_above <= ALPHA
                 other, v = next(pop.draw(rng, m, 1))
                 y = self._estimate(other.sum(axis=1), v)
-                scaled = stats.Estimate(value=y.value / (1 - margin), se=y.se / (1 - margin), df=y.df)
+                scaled = replace(y, value=y.value / (1 - margin), se=y.se / (1 - margin))
                 both += self.rules.ratio_test(x, scaled, 1 - margin).p_above <= ALPHA
             yield _size("length against a known golden", f"{m} prompts, {pop.name}", known / runs, runs)
             yield _size("length against a measured golden", f"{m} and {m} prompts, {pop.name}", both / runs, runs)
 
     def _estimate(self, totals: np.ndarray, sizes: np.ndarray) -> stats.Estimate:
-        found = self.rules.clustered_ratio(totals, sizes)
-        return stats.Estimate(value=1 + found.ratio, se=found.se, df=found.clusters - 1)
+        return self.rules.clustered_ratio(totals, sizes).estimate(offset=1.0)
 
     def length_coverage(self) -> Iterator[Row]:
         rules, draws = self.rules, self.sizes.draws
@@ -166,8 +165,10 @@ class Audit:
             rng, low = self.rng(200 + i), 0.93 if m == 80 else 0.94
             setting = f"{m} prompts, {pop.name}"
             runs = self.sizes.clusters
-            spans = [rules.clustered_ratio(h.sum(axis=1), v).interval for h, v in pop.draw(rng, m, runs)]
-            yield _coverage("length, t interval", setting, _share(spans, pop.mean), runs, low, 0.96)
+            found = [rules.clustered_ratio(h.sum(axis=1), v) for h, v in pop.draw(rng, m, runs)]
+            plain, corrected = [f.interval for f in found], [f.estimate().interval() for f in found]
+            yield _coverage("length, t interval", setting, _share(plain, pop.mean), runs, low, 0.96)
+            yield _coverage("length, t less skewness", setting, _share(corrected, pop.mean), runs, low, 0.96)
             runs = self.sizes.resampled if m == 80 else self.sizes.resampled // 2
             data = list(pop.draw(rng, m, runs))
             for name, rule in (("BCa", rules.bca_ratio), ("bootstrap-t", rules.bootstrap_t_ratio)):

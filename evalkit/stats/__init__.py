@@ -35,7 +35,7 @@ from evalkit.stats.power import (
     power_unpaired,
 )
 from evalkit.stats.proportion import exact_interval, meets, needed_count, proportion_se, recover_count, wilson
-from evalkit.stats.ratio import Estimate, RatioEstimate, clustered_ratio, ratio_interval, ratio_test
+from evalkit.stats.ratio import Estimate, RatioEstimate, Skew, clustered_ratio, ratio_interval, ratio_test
 from evalkit.stats.repeats import (
     RepeatedMean,
     RunVariation,
@@ -62,6 +62,7 @@ __all__ = [
     "RunVariation",
     "SequentialPaired",
     "SequentialState",
+    "Skew",
     "Stop",
     "ThresholdAudit",
     "audit_threshold",

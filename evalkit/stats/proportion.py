@@ -70,7 +70,7 @@ def needed_count(threshold: float | str | Fraction, n: int) -> int:
     exact = threshold if isinstance(threshold, Fraction) else Fraction(str(threshold))
     if not 0 <= exact <= 1:
         raise ValueError(f"threshold is {threshold}, not in [0, 1]")
-    return math.ceil(exact * n)
+    return math.ceil(exact * n - Fraction(1, 10**9))  # a float of k / n may print a hair above it
 
 
 def meets(count: int, n: int, threshold: float | str | Fraction) -> bool:

@@ -76,7 +76,7 @@ def repeated_mean(scores: Numbers, unit: Numbers, level: float = 0.95) -> Repeat
     if boundary:
         interval = exact_interval(m if mean else 0, m, level)
     else:
-        equal = m if not spread else mean * (1 - mean) * (m - 1) / spread
+        equal = m if not spread else mean * (1 - mean) * m / (m - 1) * m / spread
         interval = _wilson(mean, equal, level)
     return RepeatedMean(
         mean=mean, se=se, interval=interval, units=m, answers=int(y.size),
