@@ -6,6 +6,7 @@ standard errors, an interval's coverage may leave its range by as much.
 
 from __future__ import annotations
 
-from evalkit.audit.rules import QUICK, Audit, Row, Rules, Sizes
+from evalkit.audit.row import QUICK, Row, Sizes
+from evalkit.audit.rules import Audit, Rules
 
 __all__ = ["QUICK", "Audit", "Row", "Rules", "Sizes"]

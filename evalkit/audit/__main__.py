@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evalkit.audit.page import PAGE, rendered, write
-from evalkit.audit.rules import QUICK, SEED, Audit, Sizes
+from evalkit.audit.row import QUICK, Sizes
+from evalkit.audit.rules import SEED, Audit
 
 
 def main(argv: Sequence[str] | None = None) -> int:

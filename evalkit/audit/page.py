@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from evalkit.audit.rules import ALPHA, Audit, Row
+from evalkit.audit.row import ALPHA, Row
+from evalkit.audit.rules import Audit
 
 MARKS = ("<!-- audit -->", "<!-- /audit -->")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "audit.md"

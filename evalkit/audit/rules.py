@@ -15,8 +15,8 @@ from scipy import special
 
 from evalkit import stats
 from evalkit.audit.population import POPULATIONS
+from evalkit.audit.row import ALPHA, Row, Sizes, coverage, size
 
-ALPHA = 0.05
 N = 1319
 SEED = 20261130
 
@@ -39,41 +39,6 @@ class Rules:
     sequential: Callable = stats.SequentialPaired
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """Simulated runs: of rules on counts, on clusters, on resampled clusters, of sequential runs."""
-
-    counts: int = 20_000
-    clusters: int = 4_000
-    resampled: int = 1_500
-    sequential: int = 4_000
-    draws: int = 999  # resamples within one bootstrap or permutation
-
-
-QUICK = Sizes(counts=6_000, clusters=600, resampled=150, sequential=300, draws=199)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    rule: str
-    setting: str
-    what: str  # size | coverage
-    rate: float
-    runs: int
-    low: float
-    high: float
-
-    @property
-    def slack(self) -> float:
-        """Three simulation standard errors at the nearer limit."""
-        at = self.high if self.rate > self.high or self.low == 0 else self.low
-        return 3 * math.sqrt(at * (1 - at) / self.runs)
-
-    @property
-    def ok(self) -> bool:
-        return self.low - self.slack <= self.rate <= self.high + self.slack
-
-
 @dataclass(slots=True, kw_only=True)
 class Audit:
     rules: Rules = field(default_factory=Rules)
@@ -93,7 +58,7 @@ class Audit:
         for p in (0.90, 0.925, 0.95, 0.975, 0.99):
             spans = [interval(int(c)) for c in rng.binomial(N, p, runs)]
             rate = np.mean([s.low <= p <= s.high for s in spans])
-            yield _coverage("Wilson", f"n = {N}, p = {p:g}", rate, runs, 0.94, 0.96)
+            yield coverage("Wilson", f"n = {N}, p = {p:g}", rate, runs, 0.94, 0.96)
 
     def paired(self) -> Iterator[Row]:
         rng, runs, margin = self.rng(2), self.sizes.counts, 0.01
@@ -107,10 +72,10 @@ class Audit:
             tables = _pairs(rng, share, d, runs)
             spans = [interval(*t) for t in tables]
             covered = np.mean([s.low <= d <= s.high for s in spans])
-            yield _coverage("Tango interval", setting, covered, runs, 0.94, 0.96)
+            yield coverage("Tango interval", setting, covered, runs, 0.94, 0.96)
             if d == -margin:
                 passed = np.mean([test(*t).p_above <= ALPHA for t in tables])
-                yield _size("paired non-inferiority (Tango)", setting, passed, runs)
+                yield size("paired non-inferiority (Tango)", setting, passed, runs)
 
     def unpaired(self) -> Iterator[Row]:
         rng, runs = self.rng(3), self.sizes.counts
@@ -118,7 +83,7 @@ class Audit:
             test = cache(lambda a, b, margin=margin: self.rules.two_proportion_test(a, N, b, N, -margin))
             x, y = rng.binomial(N, p - margin, runs), rng.binomial(N, p, runs)
             passed = np.mean([test(int(a), int(b)).p_above <= ALPHA for a, b in zip(x, y, strict=True)])
-            yield _size(
+            yield size(
                 "unpaired non-inferiority (score)", f"n = {N} and {N}, p = {p:g}, margin {margin:g}", passed, runs
             )
 
@@ -133,12 +98,12 @@ class Audit:
         mean = 0.9 * 0.9 + 0.1
         covered = np.mean([s.low <= mean <= s.high for s in spans])
         setting = f"{m} questions, {r} answers each"
-        yield _coverage("mean with repeats", setting, covered, runs, 0.94, 0.96)
+        yield coverage("mean with repeats", setting, covered, runs, 0.94, 0.96)
         lost = np.where(np.arange(m) < m // 5, 0.1, 0.0)
         before = y.mean(axis=2)
         after = (rng.random((runs, m, r)) < (chance - lost)[..., None]).mean(axis=2)
         passed = np.mean([self.rules.paired_repeats_test(d, -0.02).p_above <= ALPHA for d in after - before])
-        yield _size("paired non-inferiority with repeats", f"{setting} a side, margin 0.02", passed, runs)
+        yield size("paired non-inferiority with repeats", f"{setting} a side, margin 0.02", passed, runs)
 
     def length_size(self) -> Iterator[Row]:
         """Length over golden at exactly 1 - margin, the golden from as many prompts of its own, or known."""
@@ -154,8 +119,8 @@ class Audit:
                 y = self._estimate(other.sum(axis=1), v)
                 scaled = replace(y, value=y.value / (1 - margin), se=y.se / (1 - margin))
                 both += self.rules.ratio_test(x, scaled, 1 - margin).p_above <= ALPHA
-            yield _size("length against a known golden", f"{m} prompts, {pop.name}", known / runs, runs)
-            yield _size("length against a measured golden", f"{m} and {m} prompts, {pop.name}", both / runs, runs)
+            yield size("length against a known golden", f"{m} prompts, {pop.name}", known / runs, runs)
+            yield size("length against a measured golden", f"{m} and {m} prompts, {pop.name}", both / runs, runs)
 
     def _estimate(self, totals: np.ndarray, sizes: np.ndarray) -> stats.Estimate:
         return self.rules.clustered_ratio(totals, sizes).estimate(offset=1.0)
@@ -168,13 +133,13 @@ class Audit:
             runs = self.sizes.clusters
             found = [rules.clustered_ratio(h.sum(axis=1), v) for h, v in pop.draw(rng, m, runs)]
             plain, corrected = [f.interval for f in found], [f.estimate().interval() for f in found]
-            yield _coverage("length, t interval", setting, _share(plain, pop.mean), runs, low, 0.96)
-            yield _coverage("length, t less skewness", setting, _share(corrected, pop.mean), runs, low, 0.96)
+            yield coverage("length, t interval", setting, _share(plain, pop.mean), runs, low, 0.96)
+            yield coverage("length, t less skewness", setting, _share(corrected, pop.mean), runs, low, 0.96)
             runs = self.sizes.resampled if m == 80 else self.sizes.resampled // 2
             data = list(pop.draw(rng, m, runs))
             for name, rule in (("BCa", rules.bca_ratio), ("bootstrap-t", rules.bootstrap_t_ratio)):
                 spans = [rule(h.sum(axis=1), v, rng, draws=draws) for h, v in data]
-                yield _coverage(f"length, {name} interval", setting, _share(spans, pop.mean), runs, low, 0.96)
+                yield coverage(f"length, {name} interval", setting, _share(spans, pop.mean), runs, low, 0.96)
 
     def band(self) -> Iterator[Row]:
         runs = self.sizes.clusters // 2
@@ -184,7 +149,7 @@ class Audit:
                 band = self.rules.simultaneous_band(hits, sizes, rng, draws=2000)
                 covered += all(s.low <= t <= s.high for s, t in zip(band.intervals, pop.survival, strict=True))
             low = 0.93 if m == 80 else 0.94
-            yield _coverage("survival, simultaneous band", f"{m} prompts, {pop.name}", covered / runs, runs, low, 0.96)
+            yield coverage("survival, simultaneous band", f"{m} prompts, {pop.name}", covered / runs, runs, low, 0.96)
 
     def histograms(self) -> Iterator[Row]:
         pop, m = POPULATIONS[0], 80
@@ -194,12 +159,12 @@ class Audit:
         few = pairs[: self.sizes.resampled]
         by_p = [stats.histogram_permutation_test(a, b, rng, draws=max(99, self.sizes.draws // 5)).p for a, b in few]
         setting = f"{m} prompts, {pop.name}"
-        yield _size("distribution, permuted prompts", f"two of {setting}", np.mean(np.array(by_p) <= ALPHA), len(few))
+        yield size("distribution, permuted prompts", f"two of {setting}", np.mean(np.array(by_p) <= ALPHA), len(few))
         rao = np.mean([stats.histogram_test(a, b).p <= ALPHA for a, b in pairs])
-        yield _size("distribution, Rao-Scott", f"two of {setting}", rao, runs)
+        yield size("distribution, Rao-Scott", f"two of {setting}", rao, runs)
         shares = -np.diff([1.0, *pop.survival, 0.0])
         fixed = np.mean([stats.histogram_test_fixed(a, shares).p <= ALPHA for a, _ in pairs])
-        yield _size("distribution against fixed shares", setting, fixed, runs)
+        yield size("distribution against fixed shares", setting, fixed, runs)
 
     def sequential(self) -> Iterator[Row]:
         margin, runs = 0.01, self.sizes.sequential
@@ -213,17 +178,17 @@ class Audit:
                 if d:
                     for name, stop in (("success", stats.Stop.SUCCESS), ("failure", stats.Stop.FAILURE)):
                         rate = np.mean([e is stop for e, _ in ends])
-                        yield _size(f"sequential {name}, {kind}", setting, rate, runs)
+                        yield size(f"sequential {name}, {kind}", setting, rate, runs)
                 else:
                     rate = np.mean([e is stats.Stop.FUTILE for e, _ in ends])
-                    yield _size(f"sequential futility, {kind}", setting, rate, runs)
+                    yield size(f"sequential futility, {kind}", setting, rate, runs)
 
     def family(self) -> Iterator[Row]:
         """Nine cells against one baseline, so correlated by half, none of them worse: any false alarm?"""
         rng, runs, cells = self.rng(6), self.sizes.counts, 9
         z = (rng.standard_normal((runs, cells)) + rng.standard_normal((runs, 1))) / math.sqrt(2)
         wrong = np.mean([min(stats.holm(p)) <= ALPHA for p in special.ndtr(-z)])
-        yield _size("Holm, any of nine", "cells correlated by 0.5", wrong, runs)
+        yield size("Holm, any of nine", "cells correlated by 0.5", wrong, runs)
 
     def sequential_examples(self) -> Iterator[tuple[str, dict[str, float], float]]:
         """How runs end and how many pairs they take, for what a reader wants to know before `--stop-early`."""
@@ -257,11 +222,3 @@ def _histogram(hits: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 def _share(spans: list, value: float) -> float:
     return float(np.mean([s is not None and s.low <= value <= s.high for s in spans]))
-
-
-def _coverage(rule: str, setting: str, rate: float, runs: int, low: float, high: float) -> Row:
-    return Row(rule=rule, setting=setting, what="coverage", rate=float(rate), runs=runs, low=low, high=high)
-
-
-def _size(rule: str, setting: str, rate: float, runs: int) -> Row:
-    return Row(rule=rule, setting=setting, what="size", rate=float(rate), runs=runs, low=0.0, high=ALPHA)
