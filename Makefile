@@ -1,6 +1,6 @@
 # The list of commands. Every target makes or updates .venv first (tools/setup.py); with nothing to do that takes a moment.
 .DEFAULT_GOAL := help
-.PHONY: help setup eval gate report reference test check fix bench ci lock readme clean
+.PHONY: help setup eval gate report reference test check fix bench audit ci lock readme clean
 MAKEFLAGS += --no-print-directory
 
 K     ?= 7
@@ -74,6 +74,9 @@ fix: setup ## Mend what ruff can mend; bring the README's generated parts up to 
 
 bench: setup ## Tokens per second of speculative against plain decoding, and against a plain torch loop
 	@$(BIN)/python -m engine.bench $(ARGS)
+
+audit: setup ## Simulate the statistical rules' error rates and write docs/audit.md; fails where one is off
+	@$(BIN)/python -m evalkit.audit $(ARGS)
 
 ci: check test ## What must hold before a change lands
 

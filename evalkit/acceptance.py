@@ -79,12 +79,14 @@ class AcceptanceStats:
     forced: bool  # a sample says that acceptance was drawn
     looks_forced: bool  # the histogram says so
     calibration: tuple[Calibration, ...]
+    uncertainty: stats.Estimate | None = None  # of accepted_length, with what skewed documents do to its tests
 
     def estimate(self) -> stats.Estimate | None:
         """Accepted length with its clustered standard error; None when there is no such error."""
         if self.accepted_length is None or self.se is None:
             return None
-        return stats.Estimate(value=self.accepted_length, se=self.se, df=self.clusters - 1)
+        plain = stats.Estimate(value=self.accepted_length, se=self.se, df=self.clusters - 1)
+        return self.uncertainty or plain
 
 
 def summarize(samples: Sequence[Sample], k: int | None = None) -> AcceptanceStats:
@@ -144,6 +146,7 @@ def summarize(samples: Sequence[Sample], k: int | None = None) -> AcceptanceStat
         forced=forced,
         looks_forced=looks_forced(histogram),
         calibration=_calibrate(flat, top),
+        uncertainty=ratio.estimate(offset=1.0),
     )
 
 

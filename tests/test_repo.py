@@ -15,7 +15,7 @@ import pytest
 from tools import lock, readme, setup
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGETS = ["setup", "eval", "gate", "report", "reference", "test", "check", "fix", "bench", "ci", "clean"]
+TARGETS = ["setup", "eval", "gate", "report", "reference", "test", "check", "fix", "bench", "audit", "ci", "clean"]
 MAKE = shutil.which("make")
 needs_make = pytest.mark.skipif(MAKE is None, reason="no make")
 

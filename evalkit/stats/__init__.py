@@ -1,0 +1,115 @@
+"""Intervals and tests over counts and arrays: no files, no domain words.
+
+Every function refuses what it cannot answer (NaN, empty, negative, mismatched input) with a ValueError
+that says what was found; none of them returns NaN. All proportions and differences are fractions of 1.
+Each module names its sources.
+"""
+
+from __future__ import annotations
+
+from evalkit.stats.band import Band, simultaneous_band
+from evalkit.stats.bootstrap import bca_ratio, bootstrap_se, bootstrap_t_ratio
+from evalkit.stats.common import BoundTest, Interval, Numbers
+from evalkit.stats.histogram import (
+    HistogramTest,
+    calibration_error,
+    histogram_permutation_test,
+    histogram_test,
+    histogram_test_fixed,
+    implied_sums,
+    sums_test,
+    wasserstein_1,
+)
+from evalkit.stats.history import ThresholdAudit, audit_threshold
+from evalkit.stats.multiple import fixed_sequence, holm
+from evalkit.stats.paired import discordant_at, mcnemar_exact, mcnemar_midp, tango_interval, tango_test
+from evalkit.stats.power import (
+    mde_estimate,
+    mde_paired,
+    mde_unpaired,
+    needed_clusters,
+    needed_n,
+    needed_pairs,
+    power_paired,
+    power_threshold,
+    power_unpaired,
+)
+from evalkit.stats.proportion import exact_interval, meets, needed_count, proportion_se, recover_count, wilson
+from evalkit.stats.ratio import Estimate, RatioEstimate, Skew, clustered_ratio, ratio_interval, ratio_test
+from evalkit.stats.repeats import (
+    RepeatedMean,
+    RunVariation,
+    next_run_interval,
+    paired_repeats_interval,
+    paired_repeats_test,
+    repeated_mean,
+    run_variation,
+    run_variation_by_unit,
+    with_run_variation,
+)
+from evalkit.stats.sequential import SequentialPaired, SequentialState, Stop, log_capital
+from evalkit.stats.unpaired import two_proportion_interval, two_proportion_test
+
+__all__ = [
+    "Band",
+    "BoundTest",
+    "Estimate",
+    "HistogramTest",
+    "Interval",
+    "Numbers",
+    "RatioEstimate",
+    "RepeatedMean",
+    "RunVariation",
+    "SequentialPaired",
+    "SequentialState",
+    "Skew",
+    "Stop",
+    "ThresholdAudit",
+    "audit_threshold",
+    "bca_ratio",
+    "bootstrap_se",
+    "bootstrap_t_ratio",
+    "calibration_error",
+    "clustered_ratio",
+    "discordant_at",
+    "exact_interval",
+    "fixed_sequence",
+    "histogram_permutation_test",
+    "histogram_test",
+    "histogram_test_fixed",
+    "holm",
+    "implied_sums",
+    "log_capital",
+    "mcnemar_exact",
+    "mcnemar_midp",
+    "mde_estimate",
+    "mde_paired",
+    "mde_unpaired",
+    "meets",
+    "needed_clusters",
+    "needed_count",
+    "needed_n",
+    "needed_pairs",
+    "next_run_interval",
+    "paired_repeats_interval",
+    "paired_repeats_test",
+    "power_paired",
+    "power_threshold",
+    "power_unpaired",
+    "proportion_se",
+    "ratio_interval",
+    "ratio_test",
+    "recover_count",
+    "repeated_mean",
+    "run_variation",
+    "run_variation_by_unit",
+    "simultaneous_band",
+    "sums_test",
+    "tango_interval",
+    "tango_test",
+    "two_proportion_interval",
+    "two_proportion_test",
+    "wasserstein_1",
+    "wilson",
+    "with_run_variation",
+]

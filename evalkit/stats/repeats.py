@@ -1,0 +1,184 @@
+"""Repeats of the same unit, and repeats of a whole run.
+
+A unit answered several times is one cluster: its answers are averaged first, and only units count as independent.
+Sources: one-way analysis of variance (Searle, Casella, McCulloch, Variance Components, 1992, 3.6); effective n
+in an interval: Korn and Graubard, Surv. Methodol. 24 (1998) 193; Tango as in `paired`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from evalkit.stats.common import (
+    BoundTest,
+    Interval,
+    Numbers,
+    array_of,
+    crossing,
+    number,
+    open_share,
+    score_test,
+    two_sided,
+    whole,
+)  # fmt: skip
+from evalkit.stats.paired import restricted_variance, tango_test
+from evalkit.stats.proportion import exact_interval
+from evalkit.stats.ratio import Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedMean:
+    """Mean over units of each unit's mean score. None: what one unit, one repeat or no spread cannot show.
+
+    `within` and `between` are variances: of one answer around its unit's mean, and of units around the mean with the
+    share of `within` taken out. `se` is None at the boundary (all scores 0, or all 1), where only the interval speaks.
+    """
+
+    mean: float
+    se: float | None
+    interval: Interval
+    units: int
+    answers: int
+    within: float | None
+    between: float | None
+    design_effect: float | None  # variance of the mean over that of as many independent answers
+
+
+def repeated_mean(scores: Numbers, unit: Numbers, level: float = 0.95) -> RepeatedMean:
+    """Mean of scores in [0, 1] with the unit as cluster; `unit` names each score's unit by any number.
+
+    The interval is Wilson's with as many independent units as give the same variance; with one answer each it is
+    `wilson` itself, and at the boundary the exact one.
+    """
+    y = array_of(scores, "scores")
+    ids = np.asarray(unit)
+    if ids.shape != y.shape:
+        raise ValueError(f"{y.size} scores for {ids.size} units")
+    if (y > 1).any():
+        raise ValueError(f"a score is {y.max():g}, above 1")
+    _, which = np.unique(ids, return_inverse=True)
+    n = np.bincount(which)
+    means = np.bincount(which, weights=y) / n
+    m, mean = n.size, float(means.mean())
+    spread = float(means.var(ddof=1)) if m > 1 else None
+    within = None
+    if y.size > m:
+        within = float(((y - means[which]) ** 2).sum()) / (y.size - m)
+    between = None if spread is None or within is None else max(0.0, spread - within * float((1 / n).mean()))
+    boundary = mean in (0.0, 1.0)
+    se = None if spread is None or boundary else math.sqrt(spread / m)
+    naive = y.var() / (y.size - 1) if y.size > 1 else 0.0
+    effect = se**2 / float(naive) if se is not None and naive > 0 else None
+    if boundary:
+        interval = exact_interval(m if mean else 0, m, level)
+    else:
+        equal = m if not spread else mean * (1 - mean) * m / (m - 1) * m / spread
+        interval = _wilson(mean, equal, level)
+    return RepeatedMean(
+        mean=mean, se=se, interval=interval, units=m, answers=int(y.size),
+        within=within, between=between, design_effect=effect,
+    )  # fmt: skip
+
+
+def _wilson(p: float, n: float, level: float) -> Interval:
+    z2 = two_sided(level) ** 2
+    centre, scale = p + z2 / (2 * n), 1 + z2 / n
+    half = math.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n * n)))
+    return Interval(max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale))
+
+
+def _differences(differences: Numbers) -> np.ndarray:
+    d = np.asarray(differences, dtype=np.float64)
+    if d.ndim != 1 or d.size == 0 or not (np.abs(d) <= 1).all():
+        raise ValueError("differences are not a non-empty list of numbers in [-1, 1]")
+    return d
+
+
+def _repeat_variance(d: np.ndarray, bound: float) -> float:
+    """n^2 times the variance of the mean under "the mean is bound": the spread seen, plus what Tango's restricted
+    estimate adds for whole units that must have changed although few were seen to."""
+    up, down, n = float(d.clip(0).sum()), float((-d).clip(0).sum()), d.size
+    plain = up + down - (up - down) ** 2 / n
+    return n * float(d.var()) + max(0.0, restricted_variance(up, down, n, bound) - plain)
+
+
+def paired_repeats_test(differences: Numbers, bound: float) -> BoundTest:
+    """Test of the mean of per-unit differences (each a difference of two averages over repeats, in [-1, 1])
+    against `bound`. With one answer a side it is `tango_test`."""
+    d, bound = _differences(differences), number(bound, "bound", -1, 1)
+    if np.isin(d, (-1.0, 0.0, 1.0)).all():
+        return tango_test(int((d == 1).sum()), int((d == -1).sum()), d.size, bound)
+    return score_test(float(d.sum()) - d.size * bound, _repeat_variance(d, bound))
+
+
+def paired_repeats_interval(differences: Numbers, level: float = 0.95) -> Interval:
+    """The bounds that `paired_repeats_test` does not refuse, to both sides."""
+    d, z = _differences(differences), two_sided(level)
+    total, n, found = float(d.sum()), d.size, float(d.mean())
+    low = -1.0 if found == -1 else crossing(lambda b: total - n * b - z * math.sqrt(_repeat_variance(d, b)), -1, found)
+    high = 1.0 if found == 1 else crossing(lambda b: n * b - total - z * math.sqrt(_repeat_variance(d, b)), 1, found)
+    return Interval(low, high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVariation:
+    """Scores of the same units by the same setting, run after run. `sd` is that of one run's score around the mean
+    of runs; its interval is by chi-square. `expected_sd` is what independent flips of single answers would give, and
+    `excess_sd` what is left: a run-wide effect, which no number of units averages away."""
+
+    runs: int
+    mean: float
+    sd: float
+    sd_interval: Interval
+    expected_sd: float | None = None
+    excess_sd: float | None = None
+
+    def estimate(self) -> Estimate:
+        """Mean of runs as an estimate on these units."""
+        return Estimate(value=self.mean, se=self.sd / math.sqrt(self.runs), df=self.runs - 1)
+
+
+def run_variation(scores: Numbers, level: float = 0.95) -> RunVariation:
+    """From at least two runs' scores alone."""
+    x = array_of(scores, "scores")
+    if x.size < 2:
+        raise ValueError("one run shows no run-to-run variation")
+    df, sd, tail = x.size - 1, float(x.std(ddof=1)), (1 - open_share(level, "level")) / 2
+    limits = [sd * math.sqrt(df / float(special.chdtri(df, q))) for q in (tail, 1 - tail)]
+    return RunVariation(runs=x.size, mean=float(x.mean()), sd=sd, sd_interval=Interval(*limits))
+
+
+def run_variation_by_unit(scores: np.ndarray, level: float = 0.95) -> RunVariation:
+    """From every unit's score in every run: scores [runs, units]."""
+    table = np.asarray(scores, dtype=np.float64)
+    if table.ndim != 2 or table.shape[0] < 2 or not np.isfinite(table).all():
+        raise ValueError(f"scores have shape {table.shape} or hold NaN; expected [runs, units] with two runs or more")
+    plain = run_variation(table.mean(axis=1), level)
+    expected = math.sqrt(float(table.var(axis=0, ddof=1).mean()) / table.shape[1])
+    excess = math.sqrt(max(0.0, plain.sd**2 - expected**2))
+    return RunVariation(
+        runs=plain.runs, mean=plain.mean, sd=plain.sd, sd_interval=plain.sd_interval,
+        expected_sd=expected, excess_sd=excess,
+    )  # fmt: skip
+
+
+def with_run_variation(x: Estimate, sd: float, runs: int, measured_by: int) -> Estimate:
+    """x with a run-to-run standard deviation added to its error: sd / sqrt(runs) for a mean over `runs` runs, the sd
+    itself measured by `measured_by` runs. Degrees of freedom by Satterthwaite. For x whose error already holds the
+    flips of single answers (a paired difference), give the excess sd only."""
+    measured_by = whole(measured_by, "measured_by", 2)
+    part = number(sd, "sd", 0) ** 2 / whole(runs, "runs", 1)
+    total = x.se**2 + part
+    below = (0.0 if math.isinf(x.df) else x.se**4 / x.df) + part**2 / (measured_by - 1)
+    return Estimate(value=x.value, se=math.sqrt(total), df=total**2 / below if below > 0 else math.inf)
+
+
+def next_run_interval(variation: RunVariation, level: float = 0.95) -> Interval:
+    """Where one more run on the same units falls with this chance, if nothing has changed."""
+    t = float(special.stdtrit(variation.runs - 1, 0.5 + open_share(level, "level") / 2))
+    half = t * variation.sd * math.sqrt(1 + 1 / variation.runs)
+    return Interval(variation.mean - half, variation.mean + half)
