@@ -6,7 +6,7 @@ comparison between two types, or with a bare number, raise TypeError; conversion
 
 | type | range | means |
 |---|---|---|
-| AcceptedLength | 1 .. K+1 tokens a step | accepted drafts plus the target's own token (InferenceX, vLLM, ATOM, SGLang) |
+| AcceptedLength | 1 .. K+1 tokens a step | accepted drafts plus the target's own token |
 | AcceptedPerStep | 0 .. K drafts a step | without that token |
 | AcceptanceRate | 0 .. 1 | accepted over proposed, of K drafts each step; falls with K by construction |
 | ConditionalRate | 0 .. 1 | chance of one draft to be kept when those before it were |
@@ -95,8 +95,7 @@ class AcceptedLength(OfK):
 
     def __post_init__(self) -> None:
         self._check_k()
-        hint = "" if self.value >= 1 else "; it looks like a rate, or like accepted drafts without the target's token"
-        self._bound(1, self.k + 1, hint)
+        self._bound(1, self.k + 1, "; a rate, or accepted drafts without the target's token, is no length")
 
     def per_step(self) -> AcceptedPerStep:
         return AcceptedPerStep(max(self.value - 1, 0.0), self.k)

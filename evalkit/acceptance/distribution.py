@@ -114,7 +114,9 @@ def implied_groups(lengths: Mapping[int, float]) -> tuple[list[tuple[int, int]],
         if gain < -1e-9:
             raise ValueError(f"the curve falls from {value[low]:g} at K={low} to {value[high]:g} at K={high}")
         if gain > width + 1e-9:
-            raise ValueError(f"the curve rises by {gain:.3f} from K={low} to K={high}, more than {width} drafts can give")
+            raise ValueError(
+                f"the curve rises by {gain:.3f} from K={low} to K={high}, more than {width} drafts can give"
+            )
         if sums and gain / width > sums[-1] / (groups[-1][1] - groups[-1][0] + 1) + 1e-9:
             raise ValueError(f"the curve rises faster from K={low} to K={high} than before it: no survival does")
         groups.append((low + 1, high))

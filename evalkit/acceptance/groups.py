@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def by_category(samples: Sequence[Sample], k: int) -> tuple[Group, ...]:
 
 def by_answer_length(samples: Sequence[Sample], k: int) -> tuple[Group, ...]:
     """By tokens of the answer: a draft may be good early in a text and bad late."""
-    labels = [f"{low} to {high - 1}" for low, high in zip(LENGTH_BINS, LENGTH_BINS[1:], strict=False)]
+    labels = [f"{low} to {high - 1}" for low, high in pairwise(LENGTH_BINS)]
     labels.append(f"from {LENGTH_BINS[-1]}")
 
     def label(sample: Sample) -> str:
