@@ -450,11 +450,11 @@ def _distribution(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec, n
     outcome = PASS if test.p_under <= spec.alpha else FAIL if test.p_over <= spec.alpha else INCONCLUSIVE
     found = f"{test.lost:.3f} tokens a step lost"
     against = "histogram" if test.source == "histogram" else "survival implied by its curve"
+    sure, p = f"{100 * (1 - spec.alpha):g} %", min(test.p_under, test.p_over)
+    equal = "" if test.p_equal is None else f", p {test.p_equal:.2g} for no difference at all"
     message = (
-        f"{found} and {test.gained:.3f} gained against golden's {against} (Wasserstein-1 "
-        f"{test.wasserstein:.3f} tokens), at most {test.upper:.3f} lost at {100 * (1 - spec.alpha):g} %; margin {margin:.3f} tokens, "
-        f"p {min(test.p_under, test.p_over):.2g}"
-        + (f", p {test.p_equal:.2g} for no difference" if test.p_equal else "")
+        f"{found} and {test.gained:.3f} gained against golden's {against} (Wasserstein-1 {test.wasserstein:.3f} "
+        f"tokens), at most {test.upper:.3f} lost at {sure}; margin {margin:.3f} tokens, p {p:.2g}{equal}"
     )
     if outcome is INCONCLUSIVE and not test.decidable:
         notes.append(f"accepted drafts distribution: {message}; golden is too uncertain to judge by")
