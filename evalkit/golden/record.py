@@ -90,11 +90,6 @@ def _refuse_unhealthy(run: Run, found: AcceptanceStats) -> None:
             f"run {run.id} looks forced: only one or two adjacent numbers of accepted drafts in {found.steps} steps",
             "run with real acceptance",
         )
-    if found.constant_conditional:
-        raise EvalkitError(
-            f"run {run.id} looks forced: one conditional rate at every position, no difference between documents",
-            "run with real acceptance",
-        )
     if found.accepted_length is None or found.interval is None:
         raise EvalkitError(f"run {run.id} has {found.steps} verify steps: no golden", "check that the draft runs")
     if found.interval.low <= NEVER_WORKED:

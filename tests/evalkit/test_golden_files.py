@@ -167,7 +167,7 @@ def test_show_and_diff(tmp_path: Path) -> None:
     assert "(coding)" not in show_text(read_curve(write(tmp_path))) and "not published" in show_text(
         read_curve(tmp_path / "big_dspark.yaml")
     )
-    assert "only in g.yaml" in diff_text(read_curve(path), read_curve(tmp_path / "big_dspark.yaml"))
+    assert "only in big_dspark.yaml" in diff_text(read_curve(path), read_curve(tmp_path / "big_dspark.yaml"))
 
 
 def test_find_file(tmp_path: Path) -> None:
