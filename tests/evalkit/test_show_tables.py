@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -33,17 +34,20 @@ def test_show_of_plain_decoding_says_nothing_of_acceptance() -> None:
 def test_frames() -> None:
     pytest.importorskip("pandas")
     two = [make_run(3), make_run(0)]
-    runs, samples, steps = tables.runs(two), tables.samples(two), tables.steps(two)
+    runs: Any = tables.runs(two)
+    samples: Any = tables.samples(two)
+    steps: Any = tables.steps(two)
     assert list(runs["run"]) == [r.id for r in two] and len(samples) == 120 and len(steps) == 720
     assert runs["accepted_length"][0] == pytest.approx(1 + steps["accepted"].sum() / 720)
     assert samples["score:strict-match"].mean() == pytest.approx(runs["score:strict-match"].mean())
-    positions = tables.acceptance(two)
+    positions: Any = tables.acceptance(two)
     assert list(positions["position"]) == [1, 2, 3]
     assert 1 + positions["survival"].sum() == pytest.approx(runs["accepted_length"][0])
     assert (positions["survival_low"] <= positions["survival"]).all()
-    assert {"category", "answer tokens"} == set(tables.groups(two)["kind"])
+    groups: Any = tables.groups(two)
+    assert set(groups["kind"]) == {"category", "answer tokens"}
     check = Check(name="c", outcome=Outcome.PASS, expected="e", found="f", message="m")
-    frame = tables.checks([Verdict(outcome=Outcome.PASS, checks=(check,), run_id="r")])
+    frame: Any = tables.checks([Verdict(outcome=Outcome.PASS, checks=(check,), run_id="r")])
     assert frame.loc[0, "check"] == "c"
     assert len(tables.samples([])) == 0 and "run" in tables.checks([]).columns
 
