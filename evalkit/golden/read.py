@@ -96,7 +96,7 @@ def _value(
             "restore both files, or record the curve again",
         )
     try:
-        return GoldenValue(
+        value = GoldenValue(
             k=k,
             accepted_length=length,
             mode=mode,
@@ -113,3 +113,5 @@ def _value(
         )
     except (TypeError, ValueError) as e:
         raise EvalkitError(f"{source} at K={k}: the evidence cannot be read ({e})", "record it again") from None
+    value.check_mean()
+    return value
