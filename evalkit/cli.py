@@ -47,8 +47,9 @@ Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
 PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
 RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")]
-Ks = Annotated[list[int] | None, typer.Option("--k", help="Run this K now (may be repeated); 0 is the baseline.")]
+Ks = Annotated[list[str] | None, typer.Option("--k", metavar="K,...", help="Run these K now; 0 is the baseline.")]
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
+CurveArg = Annotated[str, typer.Argument(help="A golden file, or its name in golden/.", metavar="FILE|NAME")]
 GoldenOpt = Annotated[Path | None, typer.Option("--golden", help="Golden curve.  [default: golden/]")]
 Margin = Annotated[float | None, typer.Option(help="Loss of accuracy that is accepted.  [default: 0.01]")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")]
@@ -159,7 +160,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print settings, fingerprint and provenance.")] = False,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Show one stored run."""
+    """Show one stored run: score, accepted length by position and answer length, buckets, settings."""
     import json
 
     from evalkit import console
@@ -168,7 +169,10 @@ def show(
     if as_json:
         print(json.dumps(console.settings(made), indent=1))
     else:
+        from evalkit.show import run_text
+
         console.console().print(console.run_table(made))
+        print(run_text(made))
 
 
 @golden_app.command("record")
@@ -193,7 +197,7 @@ def golden_record(
         raise EvalkitError("both stored runs and --k are given", "give one of them")
     if not runs and not k:
         raise EvalkitError("neither a stored run nor --k is given", "give runs, or --k 7 to run and record")
-    for one in k or []:
+    for one in _whole_numbers(k or []):
         cell = Cell.make(task=task, model=target, draft=draft, k=one, quant=quant, threads=threads, device=device)
         runs.append(_run(cell, runs_dir))
     from evalkit import golden
@@ -209,6 +213,44 @@ def golden_record(
             golden.record_curve(drafted, path)
 
 
+@golden_app.command("check")
+def golden_check(
+    files: Annotated[list[Path], typer.Argument(help="Golden files, InferenceX's or ours.", metavar="FILE...")],
+) -> None:
+    """Read golden files strictly: K range, whether they rise, what they imply. Exits 2 when one is unreadable."""
+    from evalkit.golden import check_file, check_text
+
+    broken = 0
+    for path in files:
+        try:
+            print(check_text(path, check_file(path)))
+        except EvalkitError as e:
+            broken += 1
+            print(f"{path.name}: unreadable\n  error: {e.what}" + (f"\n  fix: {e.fix}" if e.fix else ""))
+    if broken:
+        raise EvalkitError(f"{broken} of {len(files)} files cannot be read", "see above")
+
+
+@golden_app.command("show")
+def golden_show(which: CurveArg) -> None:
+    """Show a golden curve, with where it comes from and its intervals."""
+    from evalkit import golden
+
+    print("\n\n".join(golden.show_text(curve) for curve in golden.read_curves(golden.find_file(which))))
+
+
+@golden_app.command("diff")
+def golden_diff(
+    old: Annotated[str, typer.Argument(help="A golden file, or its name in golden/.", metavar="A")],
+    new: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
+) -> None:
+    """Compare two golden curves K by K."""
+    from evalkit import golden
+
+    one, two = (golden.read_curve(golden.find_file(word)) for word in (old, new))
+    print(golden.diff_text(one, two))
+
+
 @baseline_app.command("record")
 def baseline_record(
     which: RunArg,
@@ -218,6 +260,14 @@ def baseline_record(
 ) -> None:
     """Record a stored K=0 float32 run as the baseline of its target; shows old and new first."""
     _record_baseline(_load(which, runs_dir), output, yes)
+
+
+def _whole_numbers(words: Sequence[str]) -> list[int]:
+    """`3,5,7`, or the same in several options."""
+    parts = [part.strip() for word in words for part in word.split(",")]
+    if bad := [part for part in parts if not part.isdecimal()]:
+        raise EvalkitError(f"--k has {bad[0]!r}, expected whole numbers", "give --k 3,5,7")
+    return list(dict.fromkeys(int(part) for part in parts))
 
 
 def _record_baseline(made: Run, output: Path | None, yes: bool) -> None:

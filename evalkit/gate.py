@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from evalkit import stats
-from evalkit.acceptance import AcceptanceStats, summarize
+from evalkit.acceptance import AcceptanceStats, distribution_test, forced_signs, summarize
 from evalkit.baseline import BASELINE_MARKS, FLEXIBLE, HASH_CHARS, STRICT, Baseline, ReferenceScore, mark, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.errors import EvalkitError
-from evalkit.golden import COMPARED_MARKS, NOTED_MARKS, Curve, GoldenValue, lookup, record_command
+from evalkit.golden import COMPARED_MARKS, NEVER_WORKED, NOTED_MARKS, Curve, GoldenValue, lookup, record_command
 from evalkit.records import Check, Outcome, Run, Sample, Verdict
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
@@ -32,6 +32,7 @@ class GateSpec:
     accuracy_margin: float = 0.01  # strict-match, paired with the baseline
     score_margin: float = 0.02  # strict-match, against a published score
     length_margin: float = 0.05  # accepted length, relative to golden
+    distribution_margin: float = 0.05  # tokens a step lost at any positions, relative to golden's accepted length
     alpha: float = 0.05  # one-sided, of each check
     max_failed: float = 0.0  # share of requests
     max_truncated: float = 0.01  # share of answers
@@ -40,7 +41,8 @@ class GateSpec:
     suspicious_ratio: float = 1.10  # accepted length over golden above which the reader is warned
 
     def __post_init__(self) -> None:
-        for name in ("accuracy_margin", "score_margin", "length_margin", "alpha", "assumed_golden_se"):
+        for name in ("accuracy_margin", "score_margin", "length_margin", "distribution_margin", "alpha",
+                     "assumed_golden_se"):  # fmt: skip
             if not 0 < getattr(self, name) < 0.5:  # NaN is in no range
                 raise EvalkitError(f"gate: {name} is {getattr(self, name)}", "give a fraction above 0 and below 0.5")
         for name in ("max_failed", "max_truncated"):
@@ -282,27 +284,35 @@ def _acceptance(run: Run, k: int, golden: Curve | None, spec: GateSpec, notes: l
         found = summarize(run.samples, k)
     except EvalkitError as e:
         return [_check("acceptance", FAIL, "step counts that add up", "step counts that do not", str(e))]
-    real = _real(found)
+    real = _real(run, found, golden, notes)
     if k == 0:
         notes.append("K=0 is plain decoding: there is no acceptance to judge")
         return [real] if real.outcome is FAIL else []
     checks = [real, _draft(found)]
-    if checks[1].outcome is PASS:
+    if found.accepted:
         checks.append(_length(run, k, found, golden, spec, notes))
+        if "ratio" in checks[-1].numbers and golden is not None:  # it was comparable
+            checks += _distribution(run, golden, lookup(golden, k, mark(run, "mode")), spec, notes)
         _length_notes(found, notes)
     return checks
 
 
-def _real(found: AcceptanceStats) -> Check:
+def _real(run: Run, found: AcceptanceStats, golden: Curve | None, notes: list[str]) -> Check:
     expected = "acceptance verified by the target"
     if found.forced:
         words = "the engine says that acceptance was forced, not verified"
         return _check("real acceptance", FAIL, expected, "forced", words)
-    if found.looks_forced:
-        values = [a for a, count in enumerate(found.histogram) if count]
-        words = f"only {' or '.join(map(str, values))} accepted drafts in all {found.steps} steps"
+    known = [v for by_k in golden.values.values() for v in by_k.values()] if golden else []
+    signs = forced_signs(
+        found.histogram, accepted_length=found.accepted_length, design_effect=found.design_effect,
+        golden_lengths=[v.accepted_length for v in known if v.run_id != run.id],
+    )  # fmt: skip
+    words = "; ".join(signs)
+    if found.looks_forced or len(signs) > 1:
         return _check("real acceptance", FAIL, expected, words, f"{words}: it looks forced")
-    return _check("real acceptance", PASS, expected, "no sign that it was forced")
+    if signs:
+        notes.append(f"{words}: a forced run would show this too")
+    return _check("real acceptance", PASS, expected, "no sign that it was forced" if not signs else "no proof of it")
 
 
 def _draft(found: AcceptanceStats) -> Check:
@@ -313,6 +323,9 @@ def _draft(found: AcceptanceStats) -> Check:
         hint = f"{words}: the draft contributes nothing (wrong method, checkpoint or template)"
         return _check("draft", FAIL, expected, words, hint, **numbers)
     words = f"{found.accepted} of {found.drafts} drafts accepted in {found.steps} verify steps"
+    if found.interval is not None and found.interval.high < NEVER_WORKED:
+        hint = f"{words}, an accepted length under {NEVER_WORKED}: the draft contributes nothing"
+        return _check("draft", FAIL, expected, words, f"{hint} (wrong method, checkpoint or template)", **numbers)
     return _check("draft", PASS, expected, words, **numbers)
 
 
@@ -339,6 +352,10 @@ def _length(run: Run, k: int, found: AcceptanceStats, golden: Curve | None, spec
     differ = [m for m in COMPARED_MARKS if value.fingerprint and value.fingerprint.get(m) != mark(run, m)]
     if differ and value.fingerprint:
         why = ", ".join(f"{m} {value.fingerprint.get(m)} / {mark(run, m)}" for m in differ)
+        return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {fix}")
+    here = mark(run, "temperature")
+    if not value.fingerprint and None not in (value.temperature, here) and value.temperature != here:
+        why = f"temperature {value.temperature:g} / {here:g}"
         return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {fix}")
     for m in NOTED_MARKS:
         if value.fingerprint and value.fingerprint.get(m) != mark(run, m):
@@ -400,6 +417,56 @@ def _length_notes(found: AcceptanceStats, notes: list[str]) -> None:
 
     tell(found.mean_of_requests, lambda x: f"the plain mean over requests is {x:.3f}: not the published definition")
     tell(found.accepted_length_trimmed, lambda x: f"counted after trimming at stops and limits it is {x:.3f}")
+    if found.steps_without_draft and found.emitted_per_step:
+        steps = f"{found.steps_without_draft} steps had no draft"
+        notes.append(f"{steps}: {found.emitted_per_step:.3f} tokens a forward pass, which is what speed depends on")
+    notes.append(
+        f"acceptance was measured on answers of up to {found.longest_answer} tokens, and says nothing of longer"
+    )
+
+
+def _distribution(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec, notes: list[str]) -> list[Check]:
+    """Accepted drafts by position against golden: tokens a step lost at any positions, against a margin in tokens.
+
+    Against a golden histogram it always is a check. A curve without one implies only sums of survival, with an
+    assumed spread: where that spread alone hides a loss of the margin, the comparison is a note.
+    """
+    margin, expected = spec.distribution_margin * value.accepted_length, "positions that accept as golden's do"
+    lengths = golden.lengths(value.mode)
+    assumed = {k: spec.assumed_golden_se * length for k, length in lengths.items()}
+    if value.histogram is None and len([k for k in lengths if k <= value.k]) < 2:
+        notes.append(f"golden/{value.source} has neither a histogram nor another K: positions are not compared")
+        return []
+    try:
+        test = distribution_test(
+            run.samples, value.k, margin=margin, histogram=value.histogram, se=value.se, clusters=value.clusters,
+            lengths=lengths, lengths_se=assumed, alpha=spec.alpha,
+        )  # fmt: skip
+    except ValueError as e:
+        notes.append(f"golden/{value.source} is unusable for positions: {e}")
+        return []
+    if test is None:
+        return []
+    outcome = PASS if test.p_under <= spec.alpha else FAIL if test.p_over <= spec.alpha else INCONCLUSIVE
+    found = f"{test.lost:.3f} tokens a step lost"
+    against = "histogram" if test.source == "histogram" else "survival implied by its curve"
+    sure, p = f"{100 * (1 - spec.alpha):g} %", min(test.p_under, test.p_over)
+    equal = "" if test.p_equal is None else f", p {test.p_equal:.2g} for no difference at all"
+    message = (
+        f"{found} and {test.gained:.3f} gained against golden's {against} (Wasserstein-1 {test.wasserstein:.3f} "
+        f"tokens), at most {test.upper:.3f} lost at {sure}; margin {margin:.3f} tokens, p {p:.2g}{equal}"
+    )
+    if outcome is INCONCLUSIVE and not test.decidable:
+        notes.append(f"accepted drafts distribution: {message}; golden is too uncertain to judge by")
+        return []
+    if outcome is INCONCLUSIVE:
+        message += "; more documents would settle it"
+    return [_check(
+        "accepted drafts distribution", outcome, f"{expected}, at most {margin:.3f} tokens a step lost", found, message,
+        groups=[list(g) for g in test.groups], here=list(test.here), golden=list(test.golden), lost=test.lost,
+        gained=test.gained, wasserstein=test.wasserstein, upper=test.upper, margin=margin, p=test.p_under,
+        p_worse=test.p_over, p_equal=test.p_equal, source=test.source,
+    )]  # fmt: skip
 
 
 # --- one line

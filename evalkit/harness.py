@@ -54,6 +54,7 @@ class Prompt:
     text: str
     question: str
     gold: str
+    category: str = ""  # the row's `category` or `template`, where it has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +288,7 @@ def _prompt(i: int, instance: Instance, target: Any) -> Prompt:
         text=text,
         question=str(doc.get("question", text)),
         gold=_as_text(target),
+        category=str(doc.get("category") or doc.get("template") or ""),
     )
 
 

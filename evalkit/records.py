@@ -49,6 +49,7 @@ class Sample:
     extracted: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     forced: bool = False  # acceptance was drawn, not verified
+    category: str = ""  # the document's own category or template, where it has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

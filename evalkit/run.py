@@ -168,6 +168,7 @@ class _Session:
             "prompt_hash": prompt.prompt_hash,
             "question": prompt.question,
             "gold": prompt.gold,
+            "category": prompt.category,
         }
         if isinstance(result, Failure):
             return Sample(**known, error=" ".join(result.error.split()) or "failed")

@@ -205,6 +205,15 @@ def test_confidence_calibration_by_hand() -> None:
     assert cumulative.ece_20 == pytest.approx((abs(2 * 0.72 - 1) + 0.1) / 3)
 
 
+def test_drafts_past_a_stop_say_nothing_about_confidence() -> None:
+    cut = StepRecord(k=3, accepted=1, accepted_trimmed=1, cut="stop", confidence=(0.9, 0.9, 0.9))
+    whole = StepRecord(k=3, accepted=1, accepted_trimmed=1, confidence=(0.9, 0.9, 0.9))
+    found = {(c.kind, c.position): c.steps for c in summarize([sample(0, cut, whole)], 3).calibration}
+    assert found == {
+        ("conditional", 1): 2, ("conditional", 2): 1, ("cumulative", 1): 2, ("cumulative", 2): 1, ("cumulative", 3): 1,
+    }  # fmt: skip
+
+
 def test_a_calibrated_draft_has_a_small_error() -> None:
     rng = np.random.default_rng(6)
     steps = []

@@ -291,6 +291,123 @@ def test_one_document_shows_no_spread() -> None:
     assert named(found, "accepted length").outcome is Outcome.INCONCLUSIVE
 
 
+# --- acceptance by position, forced signs, conditions of a golden
+
+
+def counts_of(run: Run, shift: int = 0) -> tuple[int, ...]:
+    """The run's histogram, 30 times as many steps; with every step `shift` drafts better, as far as K goes."""
+    drawn = np.bincount([min(K, t.accepted + shift) for s in run.samples for t in s.steps], minlength=K + 1)
+    return tuple(int(30 * n) for n in drawn)
+
+
+def with_histogram(shift: int = 0, reverse: bool = False) -> Curve:
+    counts = counts_of(make_run(), shift)
+    if reverse:  # the same mean of another shape: all steps at two values
+        low, total = int(np.dot(counts, range(K + 1)) // sum(counts)), int(np.dot(counts, range(K + 1)))
+        high = total - low * sum(counts)
+        counts = tuple(sum(counts) - high if a == low else high if a == low + 1 else 0 for a in range(K + 1))
+    length = 1 + float(np.dot(counts, range(K + 1))) / sum(counts)
+    return make_golden(length, se=0.01, histogram=counts)
+
+
+@pytest.mark.parametrize(
+    ("golden", "outcome", "words"),
+    [
+        (with_histogram(), Outcome.PASS, "0.000 tokens a step lost"),
+        (with_histogram(1), Outcome.FAIL, "tokens a step lost"),
+        (with_histogram(reverse=True), Outcome.FAIL, "Wasserstein-1"),
+    ],
+)
+def test_accepted_drafts_distribution_is_a_check_of_its_own(golden: Curve, outcome: Outcome, words: str) -> None:
+    found = verdict(golden=golden)
+    check = named(found, "accepted drafts distribution")
+    assert check.outcome is outcome, check.message
+    assert words in check.message and "margin 0.2" in check.message
+    x = check.numbers
+    assert x["wasserstein"] == pytest.approx(x["lost"] + x["gained"]) and x["source"] == "histogram"
+
+
+def test_same_length_other_shape_is_only_seen_by_the_distribution() -> None:
+    found = verdict(golden=with_histogram(reverse=True))
+    assert named(found, "accepted length").outcome is Outcome.PASS
+    assert found.outcome is Outcome.FAIL
+
+
+def imported_curve(lengths: dict[int, float], **more: Any) -> Curve:
+    values = {
+        k: GoldenValue(k=k, accepted_length=v, mode="thinking_off", source="i.yaml", **more) for k, v in lengths.items()
+    }
+    return Curve(model="gradeschool-m3", source="i.yaml", values={"thinking_off": values})
+
+
+def test_a_curve_without_histogram_is_compared_by_what_it_implies_or_says_why_not() -> None:
+    unusable = verdict(golden=imported_curve({5: 3.59, 6: 3.57, 7: 4.85}))
+    assert any("unusable for positions: the curve falls from 3.59 at K=5" in n for n in unusable.notes)
+    implied = verdict(golden=imported_curve({3: 3.7, 7: 4.85}))
+    assert any("distribution" in n or "positions" in n for n in implied.notes) or named(
+        implied, "accepted drafts distribution"
+    )
+    sharp = verdict(golden=imported_curve({3: 2.2, 7: 4.4}), spec=GateSpec(assumed_golden_se=0.004))
+    assert any("unusable" in n for n in sharp.notes)  # 1.2 in the first three positions, 2.2 in the last four
+    lost = verdict(golden=imported_curve({3: 4.0, 7: 5.9}), spec=GateSpec(assumed_golden_se=0.004))
+    check = named(lost, "accepted drafts distribution")
+    assert check.outcome is Outcome.FAIL and check.numbers["groups"] == [[1, 3], [4, 7]]
+
+
+def test_c41_c51_raw_trimmed_and_per_forward_are_told_apart() -> None:
+    cut = (StepRecord(k=K, accepted=5, accepted_trimmed=3, cut="stop"), StepRecord(k=0, accepted=0, accepted_trimmed=0))
+    found = verdict(make_run(change=lambda i: {"steps": (*steps(i), *cut)}))
+    assert any("after trimming" in n for n in found.notes)
+    assert any("400 steps had no draft" in n and "tokens a forward pass" in n for n in found.notes)
+
+
+def test_c45_no_acceptance_on_a_speculative_run_is_a_fail() -> None:
+    found = verdict(make_run(change=lambda i: {"steps": ()}))
+    assert found.outcome is Outcome.FAIL and named(found, "draft").outcome is Outcome.FAIL
+
+
+def test_c55_a_draft_that_contributes_nothing() -> None:
+    few = make_run(change=lambda i: {"steps": (StepRecord(k=K, accepted=int(i % 50 == 0), accepted_trimmed=0),) * 6})
+    check = named(verdict(few), "draft")
+    assert check.outcome is Outcome.FAIL
+    assert "contributes nothing (wrong method, checkpoint or template)" in check.message
+
+
+def test_c56_says_how_long_the_answers_were() -> None:
+    assert any("answers of up to 30 tokens" in n for n in verdict().notes)
+
+
+def test_c59_a_length_on_a_golden_number_is_remarked_and_with_a_constant_rate_it_fails() -> None:
+    run = make_run()
+    length = named(verdict(run), "accepted length").numbers["accepted_length"]
+    near = verdict(run, golden=make_golden(round(length, 3)))
+    assert near.outcome is Outcome.PASS and any("golden number" in n for n in near.notes)
+    own = verdict(run, golden=make_golden(length, run_id=run.id))
+    assert not any("golden number" in n for n in own.notes)
+
+    def drawn(i: int) -> dict[str, Any]:
+        kept = (np.random.default_rng(i).random((6, K)) < 0.8).cumprod(axis=1).sum(axis=1)
+        return {"steps": tuple(StepRecord(k=K, accepted=int(a), accepted_trimmed=int(a)) for a in kept)}
+
+    forced = make_run(change=drawn)
+    length = named(verdict(forced), "accepted length").numbers["accepted_length"]
+    check = named(verdict(forced, golden=make_golden(round(length, 3))), "real acceptance")
+    assert check.outcome is Outcome.FAIL and "one conditional rate at every position" in check.message
+
+
+def test_c62_a_golden_of_another_checkpoint_is_not_compared() -> None:
+    golden = make_golden(fingerprint=MARKS | {"quant": "fp8", "target_sha": "the nvfp4 checkpoint"})
+    check = named(verdict(golden=golden), "accepted length")
+    assert check.outcome is Outcome.INCONCLUSIVE and "target_sha the nvfp4 checkpoint / t1" in check.message
+
+
+def test_c91_a_golden_at_temperature_1_is_not_compared_with_a_greedy_run() -> None:
+    for golden in (imported_curve({7: 4.85}, temperature=1.0), make_golden(fingerprint=MARKS | {"temperature": 1.0})):
+        check = named(verdict(golden=golden), "accepted length")
+        assert check.outcome is Outcome.INCONCLUSIVE and "temperature 1" in check.message
+    assert named(verdict(golden=imported_curve({7: 4.85}, temperature=0.0)), "accepted length").outcome is Outcome.PASS
+
+
 # --- published scores
 
 

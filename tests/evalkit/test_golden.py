@@ -13,7 +13,7 @@ import yaml
 
 from evalkit.baseline import load_baseline, load_reference_scores, record_baseline
 from evalkit.errors import EvalkitError
-from evalkit.golden import defaults_for, lookup, read_curve, record_curve
+from evalkit.golden import defaults_for, evidence_path, lookup, read_curve, record_curve
 from evalkit.records import Run, Sample, StepRecord
 
 REPO = Path(__file__).resolve().parents[2]
@@ -147,7 +147,7 @@ def test_record_and_read_back(tmp_path: Path) -> None:
     assert value.se is not None and value.interval is not None
     assert value.interval[0] < value.accepted_length < value.interval[1]
     assert value.fingerprint == MARKS | {"quant": "float32"}
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]  # no temporary file is left
+    assert sorted(p.name for p in tmp_path.iterdir()) == [evidence_path(path).name, path.name]  # nothing else is left
 
     by_inferencex = yaml.safe_load(path.read_text())  # as its readers do: model, mode, K, a plain number
     assert next(iter(by_inferencex)) == "gradeschool-m3"
@@ -207,7 +207,7 @@ def test_a_value_of_another_configuration_cannot_stay_in_the_file(tmp_path: Path
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "g.yaml"
     record_curve([make_run(3)], path)
-    before = path.read_text()
+    before = {p: p.read_text() for p in tmp_path.iterdir()}
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -215,8 +215,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("evalkit.baseline.os.fsync", full)
     with pytest.raises(EvalkitError, match="No space left"):
         record_curve([make_run(3, seed=4)], path)
-    assert path.read_text() == before
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    assert {p: p.read_text() for p in tmp_path.iterdir()} == before
 
 
 # --- baseline

@@ -1,0 +1,61 @@
+"""Acceptance by position: survival and conditional rate, each with a simultaneous band over all positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evalkit.acceptance.clusters import cluster_counts, ratio_band
+from evalkit.records import Sample
+from evalkit.stats import Interval
+
+USEFUL = 0.05  # a position fewer steps reach adds less than a twentieth of a token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """One draft position 1..K. Shares are fractions of 1; the bands hold for all positions at once (95 %).
+
+    `survival` is of all verify steps, `conditional` of those whose drafts before were all accepted (None where no
+    step got that far). Bands are None for a single document.
+    """
+
+    position: int
+    steps: int  # steps that accepted at least this many drafts
+    survival: float
+    survival_band: Interval | None
+    conditional: float | None
+    conditional_band: Interval | None
+
+
+def positions(samples: Sequence[Sample], k: int, level: float = 0.95) -> tuple[Position, ...]:
+    """Both curves of the samples that did not fail; empty without a verify step. A document is a cluster."""
+    counts = cluster_counts(samples, k)
+    if not len(counts) or k < 1:
+        return ()
+    reached = counts[:, ::-1].cumsum(axis=1)[:, ::-1]  # [documents, K+1]: at least 0..K accepted
+    above, before = reached[:, 1:], reached[:, :-1]
+    all_steps = np.repeat(reached[:, :1], k, axis=1)
+    bands = ratio_band(above, all_steps, level)
+    conditional_bands = ratio_band(above, before, level)
+    out = []
+    for j in range(k):
+        total, base = above[:, j].sum(), before[:, j].sum()
+        out.append(
+            Position(
+                position=j + 1,
+                steps=int(total),
+                survival=float(total / all_steps[:, j].sum()),
+                survival_band=bands[j],
+                conditional=float(total / base) if base else None,
+                conditional_band=conditional_bands[j],
+            )
+        )
+    return tuple(out)
+
+
+def useful_k(survival: Sequence[float]) -> int:
+    """The last position (1..K) that more than 5 % of the steps reach; 0 when none does."""
+    return max((j for j, share in enumerate(survival, start=1) if share > USEFUL), default=0)

@@ -1,0 +1,87 @@
+"""Steps -> AcceptanceStats: the figures of a run, made of counts that were checked first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from evalkit import stats
+from evalkit.acceptance.calibration import calibrate
+from evalkit.acceptance.clusters import cluster_counts
+from evalkit.acceptance.curves import useful_k
+from evalkit.acceptance.forced import constant_conditional, looks_forced
+from evalkit.acceptance.identities import check_samples, check_totals
+from evalkit.acceptance.model import AcceptanceStats, nothing
+from evalkit.records import Sample
+
+
+def summarize(samples: Sequence[Sample], k: int | None = None) -> AcceptanceStats:
+    """Acceptance over all steps of the samples that did not fail.
+
+    `k` is the K that was asked for (default: the largest seen). Raises EvalkitError when a step contradicts
+    itself or the K, so that no figure is ever made of counts that do not add up.
+    """
+    answered = [s for s in samples if not s.error]
+    check_samples(answered, k)
+    verify = [[step for step in s.steps if step.k >= 1] for s in answered]
+    flat = [step for steps in verify for step in steps]
+    top = k if k is not None else max((step.k for step in flat), default=0)
+    forced = any(s.forced for s in samples)
+    without = sum(len(s.steps) for s in answered) - len(flat)
+    if not flat:
+        return nothing(top, without, forced)
+
+    by_document = cluster_counts(answered, top)
+    histogram = by_document.sum(axis=0).astype(np.int64)
+    trimmed, drafts = sum(step.accepted_trimmed for step in flat), sum(step.k for step in flat)
+    n, total = len(flat), int(histogram @ np.arange(top + 1))
+    survival = histogram[::-1].cumsum()[::-1][1:] / n
+    length = 1 + total / n
+    check_totals(n=n, total=total, drafts=drafts, k=top, histogram=histogram, survival=survival, length=length)
+
+    values = np.arange(top + 1)
+    ratio = stats.clustered_ratio(by_document @ values, by_document.sum(axis=1), by_document @ values**2)
+    per_request = [1 + sum(st.accepted for st in steps) / len(steps) for steps in verify if steps]
+    stop, limit = (sum(step.cut == word for step in flat) for word in ("stop", "limit"))
+    emitted = sum(s.tokens - 1 for s in answered if s.tokens)
+    return AcceptanceStats(
+        k=top,
+        requests=len(per_request),
+        steps=n,
+        drafts=drafts,
+        accepted=total,
+        accepted_trimmed=trimmed,
+        accepted_length=length,
+        accepted_length_trimmed=1 + trimmed / n,
+        emitted_per_step=emitted / (n + without) if emitted else None,
+        mean_of_requests=sum(per_request) / len(per_request),
+        acceptance_rate=total / drafts,
+        survival=tuple(float(x) for x in survival),
+        conditional=_conditional(survival),
+        histogram=tuple(int(x) for x in histogram),
+        se=ratio.se,
+        interval=None if ratio.interval is None else _shift(ratio.interval),
+        clusters=ratio.clusters,
+        design_effect=ratio.design_effect,
+        steps_without_draft=without,
+        cut_at_stop=stop,
+        cut_at_limit=limit,
+        cut_share=(stop + limit) / n,
+        forced=forced,
+        looks_forced=looks_forced(histogram),
+        calibration=calibrate(flat, top),
+        useful_k=useful_k([float(x) for x in survival]),
+        constant_conditional=constant_conditional(histogram, ratio.design_effect),
+        longest_answer=max((s.tokens for s in answered), default=0),
+        uncertainty=ratio.estimate(offset=1.0),
+    )
+
+
+def _shift(interval: stats.Interval) -> stats.Interval:
+    return stats.Interval(1 + interval.low, 1 + interval.high)
+
+
+def _conditional(survival: np.ndarray) -> tuple[float | None, ...]:
+    before = [1.0, *survival[:-1]]
+    return tuple(float(s / b) if b > 0 else None for s, b in zip(survival, before, strict=True))

@@ -1,0 +1,179 @@
+"""GoldenValue and Curve: what a golden says at one K and over all of them; look-up and selection, never a guess."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from evalkit.acceptance.distribution import implied_groups
+from evalkit.errors import EvalkitError
+from evalkit.golden.header import Header
+from evalkit.units import AcceptedLength
+
+CURVE_MARKS = ("target_sha", "draft_sha", "draft_width", "temperature", "task_sha", "quant")
+COMPARED_MARKS = ("target_sha", "draft_width", "temperature", "task_sha")  # of a judged run with its golden
+NOTED_MARKS = ("draft_sha", "quant")  # may differ, since they are what is judged; the reader is told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenValue:
+    """Accepted length (tokens a step, the target's own included) at one K.
+
+    se, histogram, counters and fingerprint are None or empty for an imported curve, which publishes none;
+    temperature is what such a curve's comments say, None where they do not.
+    """
+
+    k: int
+    accepted_length: float
+    mode: str
+    source: str
+    se: float | None = None
+    clusters: int | None = None
+    steps: int | None = None
+    interval: tuple[float, float] | None = None
+    histogram: tuple[int, ...] | None = None
+    run_id: str = ""
+    fingerprint: Mapping[str, Any] | None = None
+    counters: Mapping[str, int] | None = None  # requests, drafts, accepted, accepted_trimmed, ...
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        where = f"{self.source} at K={self.k}"
+        if type(self.k) is not int or self.k < 1:
+            raise EvalkitError(f"{self.source} has a value for K={self.k!r}, expected a whole number from 1")
+        if type(self.accepted_length) not in (int, float) or not 1 <= self.accepted_length <= self.k + 1:
+            raise EvalkitError(
+                f"{where} is {self.accepted_length!r}, expected a number from 1 to {self.k + 1}",
+                "a curve holds accepted length with the target's own token, not a rate and not accepted drafts",
+            )
+        if self.se is not None and not (math.isfinite(self.se) and self.se >= 0):
+            raise EvalkitError(f"{where} has a standard error of {self.se}")
+        if self.se is not None and (self.clusters is None or self.clusters < 2):
+            raise EvalkitError(f"{where} has a standard error of {self.clusters} samples")
+        if self.histogram is not None:
+            self._check_histogram(where, self.histogram)
+
+    def _check_histogram(self, where: str, histogram: tuple[int, ...]) -> None:
+        if len(histogram) != self.k + 1:
+            raise EvalkitError(f"{where} has a histogram of {len(histogram)} values, expected {self.k + 1}")
+        if any(type(n) is not int or n < 0 for n in histogram) or not sum(histogram):
+            raise EvalkitError(f"{where} has a histogram of {list(histogram)}, expected counts")
+
+    def check_mean(self) -> None:
+        """Refuses a value that its own histogram contradicts (by more than its two published decimals)."""
+        if self.histogram is None:
+            return
+        said = 1 + sum(a * n for a, n in enumerate(self.histogram)) / sum(self.histogram)
+        if abs(said - self.accepted_length) > 0.0051:
+            raise EvalkitError(
+                f"{self.source} at K={self.k} is {self.accepted_length}, its histogram gives {said:.4f}",
+                "record it again",
+            )
+
+    def length(self) -> AcceptedLength:
+        """The value as a typed accepted length."""
+        return AcceptedLength(float(self.accepted_length), self.k)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The golden values of one model, by mode and K."""
+
+    model: str
+    source: str  # the file's name
+    values: Mapping[str, Mapping[int, GoldenValue]]
+    header: tuple[str, ...] = ()  # comment lines before the values: where an imported curve came from
+    said: Header | None = None  # the same, parsed
+
+    def lengths(self, mode: str) -> dict[int, float]:
+        return {k: v.accepted_length for k, v in sorted(self.values[mode].items())}
+
+    def falls(self, mode: str) -> list[tuple[int, int]]:
+        """Neighbouring K between which the curve falls: noise of a small prompt set, or a draft past its best."""
+        lengths = self.lengths(mode)
+        return [(a, b) for a, b in pairwise(lengths) if lengths[b] < lengths[a]]
+
+    def implied(self, mode: str, k: int | None = None) -> str:
+        """Why the survival that the curve implies up to `k` (default: its last K) is unusable; "" when it is."""
+        known = {x: v for x, v in self.lengths(mode).items() if k is None or x <= k}
+        if len(known) < 2:
+            return "only one K"
+        try:
+            implied_groups(known)
+        except ValueError as e:
+            return str(e)
+        return ""
+
+    def implied_to(self, mode: str) -> int:
+        """The largest K up to which the implied survival is usable; 0 when there is none."""
+        return max((k for k in list(self.lengths(mode))[1:] if not self.implied(mode, k)), default=0)
+
+
+def lookup(curve: Curve, k: int, mode: str | None = None) -> GoldenValue:
+    """The value at exactly this K. `mode` is needed where the curve has several."""
+    modes = list(curve.values)
+    if mode is None and len(modes) == 1:
+        mode = modes[0]
+    if mode is None or mode not in curve.values:
+        raise EvalkitError(f"golden/{curve.source} has modes {modes}, asked for {mode}", "name one of them")
+    if k not in curve.values[mode]:
+        have = ", ".join(f"K={x}" for x in sorted(curve.values[mode]))
+        raise EvalkitError(
+            f"golden/{curve.source} has no value at K={k} for {mode} (has {have}); nothing is interpolated",
+            record_command(curve.model, k),
+        )
+    return curve.values[mode][k]
+
+
+def select(
+    curves: Sequence[Curve],
+    *,
+    model: str,
+    k: int,
+    mode: str | None = None,
+    method: str | None = None,
+    variant: str | None = None,
+) -> GoldenValue:
+    """The one value that fits, out of many files. What fits several curves, or none, is an error that names them.
+
+    `method` is mtp, eagle3, dspark ... as the comments say; `variant` is a file's name without .yaml, or a word of
+    its speculative configuration such as draft_sample_method=probabilistic.
+    """
+    fits = [c for c in curves if c.model == model]
+    if not fits:
+        have = ", ".join(sorted({c.model for c in curves})) or "none"
+        raise EvalkitError(f"no golden curve of {model} (there is {have})", "name one of them")
+    for what, asked, has in (("method", method, _method), ("variant", variant, _variants)):
+        if asked is not None:
+            kept = [c for c in fits if asked in has(c)]
+            if not kept:
+                have = ", ".join(sorted({word for c in fits for word in has(c)})) or "none"
+                raise EvalkitError(
+                    f"no golden curve of {model} with {what} {asked} (there is {have})", "name one of them"
+                )
+            fits = kept
+    if len(fits) > 1:
+        names = ", ".join(
+            f"{c.source} ({'; '.join(sorted({*_method(c), *_words(c)})) or 'says nothing'})" for c in fits
+        )
+        raise EvalkitError(f"{len(fits)} golden curves of {model} fit: {names}", "name its method or variant")
+    return lookup(fits[0], k, mode)
+
+
+def _method(curve: Curve) -> set[str]:
+    return {curve.said.method} if curve.said and curve.said.method else set()
+
+
+def _words(curve: Curve) -> set[str]:
+    return {f"{a}={b}" for a, b in curve.said.speculative.items()} if curve.said else set()
+
+
+def _variants(curve: Curve) -> set[str]:
+    return {curve.source.removesuffix(".yaml"), *_words(curve)}
+
+
+def record_command(target: str, k: int, draft: str = "") -> str:
+    return f"evalkit golden record --target {target}{f' --draft {draft}' if draft else ''} --k {k}"

@@ -1,0 +1,54 @@
+"""What the repository's golden/ has for a run: its curve, its baseline and the published scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from evalkit.baseline import GOLDEN_DIR, Baseline, ReferenceScore, load_baseline, load_reference_scores
+from evalkit.golden.curve import Curve
+from evalkit.golden.read import read_curve
+from evalkit.records import Run
+
+JUDGED_BY = {"dspark-weak": "dspark"}  # drafts that are judged by another draft's curve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standards:
+    """What a run is judged against; `missing` says, one sentence each, what was not found and how to get it."""
+
+    golden: Curve | None
+    baseline: Baseline | None
+    references: tuple[ReferenceScore, ...]
+    missing: tuple[str, ...] = ()
+
+
+def golden_path(target: str, draft: str, root: Path = GOLDEN_DIR) -> Path:
+    return root / f"{target}_{JUDGED_BY.get(draft, draft)}.yaml"
+
+
+def baseline_path(target: str, root: Path = GOLDEN_DIR) -> Path:
+    return root / f"{target}.baseline.json"
+
+
+def defaults_for(run: Run, root: Path = GOLDEN_DIR) -> Standards:
+    """The golden curve, baseline and published scores that the repository has for a run's target and draft.
+
+    An absent file is told in `missing`; one that is there and broken raises.
+    """
+    target, draft = str(run.cell.get("target")), str(run.cell.get("draft"))
+    curve_file, baseline_file = golden_path(target, draft, root), baseline_path(target, root)
+    missing = []
+    curve = baseline = None
+    if run.cell.get("k") and not curve_file.exists():
+        missing.append(f"no golden curve {curve_file.name}")
+    elif run.cell.get("k"):
+        curve = read_curve(curve_file)
+    if baseline_file.exists():
+        baseline = load_baseline(baseline_file)
+    if baseline is None or baseline.task != run.cell.get("task"):
+        missing.append(f"no baseline of {target} on task {run.cell.get('task')} in {baseline_file.name}")
+        baseline = None
+    scores = root / "reference_scores.yaml"
+    references = load_reference_scores(scores) if scores.exists() else ()
+    return Standards(golden=curve, baseline=baseline, references=references, missing=tuple(missing))

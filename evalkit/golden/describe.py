@@ -1,0 +1,153 @@
+"""Golden files in words: `evalkit golden check`, `show` and `diff`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from evalkit.baseline import GOLDEN_DIR
+from evalkit.errors import EvalkitError
+from evalkit.golden.curve import Curve, GoldenValue
+from evalkit.golden.read import read_curves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedMode:
+    """What a check found of one mode of one curve."""
+
+    model: str
+    mode: str
+    ks: tuple[int, ...]
+    falls: tuple[tuple[int, int], ...]  # neighbouring K between which it falls
+    implied: str  # why the implied survival is unusable over all K; "" when it is usable
+    implied_to: int  # the largest K up to which it is usable; 0: none
+    unit: str  # as the comments name it; "" when they do not
+    missing: tuple[str, ...]  # K in between that it does not have
+    evidence: int  # values with an interval
+
+
+def check_file(path: Path) -> tuple[CheckedMode, ...]:
+    """Reads every curve of a file. Raises EvalkitError for what cannot be read, a value out of its unit included."""
+    out = []
+    for curve in read_curves(path):
+        for mode, by_k in curve.values.items():
+            ks = tuple(sorted(by_k))
+            out.append(
+                CheckedMode(
+                    model=curve.model,
+                    mode=mode,
+                    ks=ks,
+                    falls=tuple(curve.falls(mode)),
+                    implied=curve.implied(mode),
+                    implied_to=curve.implied_to(mode),
+                    unit=curve.said.unit if curve.said else "",
+                    missing=tuple(f"K={k}" for k in range(ks[0], ks[-1]) if k not in ks),
+                    evidence=sum(v.se is not None for v in by_k.values()),
+                )
+            )
+    return tuple(out)
+
+
+def check_text(path: Path, checked: tuple[CheckedMode, ...]) -> str:
+    """A few lines a file, at most 80 columns apart from the file's name."""
+    lines = [f"{path.name}: {len(checked)} curve{'s' if len(checked) > 1 else ''}"]
+    for one in checked:
+        span = f"K={min(one.ks)}..{max(one.ks)}" if len(one.ks) > 1 else f"K={min(one.ks)}"
+        lines.append(f"  {one.model} {one.mode}: {span}{', without ' + ', '.join(one.missing) if one.missing else ''}")
+        falls = ", ".join(f"K={a} to K={b}" for a, b in one.falls)
+        lines.append(f"    {'not monotone: falls from ' + falls if one.falls else 'monotone'}")
+        if not one.implied:
+            lines.append("    implied survival: usable")
+        else:
+            upto = f"usable up to K={one.implied_to} only" if one.implied_to else "unusable"
+            lines.append(f"    implied survival: {upto}")
+            lines.append(f"      {one.implied}")
+        lines.append(f"    unit: {one.unit or 'not said; the shape of the file is that of accepted length'}")
+        spread = f"{one.evidence} of {len(one.ks)} values" if one.evidence else "no value"
+        lines.append(f"    {spread} with an interval")
+    return "\n".join(lines)
+
+
+def find_file(word: str, root: Path = GOLDEN_DIR) -> Path:
+    """A curve's file, by path or by its name in golden/ (with or without .yaml)."""
+    for path in (Path(word), root / word, root / f"{word}.yaml"):
+        if path.is_file():
+            return path
+    have = ", ".join(sorted(p.stem for p in root.glob("*.yaml") if p.stem != "reference_scores")) or "none"
+    raise EvalkitError(f"no golden curve {word!r}", f"give a file, or a name in golden/ ({have})")
+
+
+def show_text(curve: Curve) -> str:
+    """A curve with all that is known of it."""
+    lines = [f"{curve.source}: {curve.model}"]
+    said = curve.said
+    if said is not None:
+        known = {
+            "source run": said.source_run, "dataset": said.dataset, "engine": f"{said.engine} {said.hardware}".strip(),
+            "method": said.method, "draft": said.draft, "script": said.script,
+            "speculative": ", ".join(f"{a}={b}" for a, b in said.speculative.items()),
+        }  # fmt: skip
+        lines += [f"  {what:12}{value}" for what, value in known.items() if value]
+    for mode, by_k in curve.values.items():
+        lines += [
+            "",
+            f"  {mode}{_sampling(curve, mode)}",
+            "    K  length  standard error  95 % interval     documents  steps",
+        ]
+        lines += [f"    {_row(value)}" for _, value in sorted(by_k.items())]
+        if curve.falls(mode):
+            lines.append("    not monotone: " + ", ".join(f"falls from K={a} to K={b}" for a, b in curve.falls(mode)))
+    return "\n".join(lines)
+
+
+def _sampling(curve: Curve, mode: str) -> str:
+    if curve.said is None:
+        return ""
+    s = curve.said.of(mode)
+    words = {"temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k, "answers up to": s.output_len}
+    told = ", ".join(f"{what} {value}" for what, value in words.items() if value is not None)
+    return f" ({told})" if told else ""
+
+
+def _row(value: GoldenValue) -> str:
+    if value.se is None or value.interval is None:
+        return f"{value.k}  {value.accepted_length:<6}  not published"
+    span = f"{value.interval[0]:.4f} .. {value.interval[1]:.4f}"
+    return f"{value.k}  {value.accepted_length:.4f}  {value.se:<14.4f}  {span}  {value.clusters!s:9}  {value.steps}"
+
+
+def diff_text(old: Curve, new: Curve) -> str:
+    """Old and new lengths at every K that either has, by mode. The spread of the difference is given where both
+    sides publish one."""
+    lines = [f"{old.source} ({old.model}) -> {new.source} ({new.model})"]
+    marks = {mark for curve in (old, new) for mark in (_marks(curve) or {})}
+    for key in sorted(marks):
+        a, b = (_marks(old) or {}).get(key), (_marks(new) or {}).get(key)
+        if a != b:
+            lines.append(f"  differs in {key}: {a} -> {b}")
+    for mode in dict.fromkeys([*old.values, *new.values]):
+        before, after = old.values.get(mode, {}), new.values.get(mode, {})
+        if not before or not after:
+            lines.append(f"  {mode}: only in {old.source if before else new.source}")
+            continue
+        lines += [f"  {mode}", "    K  old     new     difference"]
+        for k in sorted({*before, *after}):
+            lines.append(f"    {_difference(k, before.get(k), after.get(k))}")
+    return "\n".join(lines)
+
+
+def _marks(curve: Curve) -> Mapping[str, object] | None:
+    return next((v.fingerprint for by_k in curve.values.values() for v in by_k.values() if v.fingerprint), None)
+
+
+def _difference(k: int, a: GoldenValue | None, b: GoldenValue | None) -> str:
+    old = f"{a.accepted_length:.4f}" if a else "-     "
+    new = f"{b.accepted_length:.4f}" if b else "-     "
+    if a is None or b is None:
+        return f"{k}  {old}  {new}"
+    text = f"{k}  {old}  {new}  {b.accepted_length - a.accepted_length:+.4f}"
+    if a.se is not None and b.se is not None:
+        text += f" ± {math.hypot(a.se, b.se):.4f}"
+    return text

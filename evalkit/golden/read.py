@@ -1,0 +1,117 @@
+"""Golden files, InferenceX's and ours, read strictly: what is no accepted length by K is an error that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evalkit.errors import EvalkitError
+from evalkit.golden.curve import Curve, GoldenValue
+from evalkit.golden.header import Header, read_header
+from evalkit.golden.sidecar import EVIDENCE, evidence_path, read_sidecar
+from evalkit.records import SCHEMA
+
+FIX = "restore the file, or record it again"
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that occurs twice, where YAML readers keep the last one in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = {key for key in keys if keys.count(key) > 1}
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"key {twice.pop()!r} occurs twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _load(path: Path) -> tuple[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, yaml.load(text, Loader=_StrictLoader)  # a SafeLoader
+    except FileNotFoundError:
+        raise EvalkitError(f"{path} does not exist", "record a golden curve first: evalkit golden record") from None
+    except (OSError, UnicodeDecodeError, TypeError, yaml.YAMLError) as e:  # TypeError: a key that is a list
+        raise EvalkitError(f"{path} cannot be read ({e})", FIX) from None
+
+
+def _models(data: Any) -> list[str]:
+    return [name for name in data if name != EVIDENCE] if isinstance(data, dict) else []
+
+
+def read_curves(path: Path) -> tuple[Curve, ...]:
+    """Every model's curve in a file. Raises EvalkitError for a file without one."""
+    models = _models(_load(path)[1])
+    if not models:
+        raise EvalkitError(f"{path} has models [], expected at least one", FIX)
+    return tuple(read_curve(path, str(model)) for model in models)
+
+
+def read_curve(path: Path, model: str | None = None) -> Curve:
+    """Reads a golden file, InferenceX's or ours. `model` is needed where the file holds several."""
+    text, data = _load(path)
+    models = _models(data)
+    if model is None and len(models) == 1:
+        model = str(models[0])
+    if model is None or model not in models:
+        raise EvalkitError(f"{path} has models {models}, expected {model or 'exactly one'}", "name one of them")
+    if not isinstance(data[model], dict) or not all(isinstance(v, dict) and v for v in data[model].values()):
+        raise EvalkitError(f"{path}: {model} is not a table of modes, each a table of K", FIX)
+    lines = tuple(line.lstrip("# ").rstrip() for line in text.split(f"\n{model}:")[0].splitlines() if line[:1] == "#")
+    said = read_header(lines, [str(m) for m in data[model]], path.name)
+    evidence = _evidence(path, data, model, said)
+    values = {
+        str(mode): {
+            k: _value(path.name, str(mode), k, al, (evidence.get(mode) or {}).get(k), said) for k, al in by_k.items()
+        }
+        for mode, by_k in data[model].items()
+    }
+    return Curve(model=model, source=path.name, values=values, header=lines, said=said)
+
+
+def _evidence(path: Path, data: Mapping[str, Any], model: str, said: Header) -> Mapping[str, Any]:
+    """From the sidecar that the comments name; from the key `evidence` of older files; none for imported ones."""
+    if said.evidence:
+        if said.evidence != evidence_path(path).name:
+            raise EvalkitError(f"{path} names {said.evidence} as its evidence, expected {evidence_path(path).name}",
+                               "rename both files together")  # fmt: skip
+        return read_sidecar(evidence_path(path), model)
+    inside = data.get(EVIDENCE) or {}
+    if inside and inside.get("schema") != SCHEMA:
+        raise EvalkitError(f"{path}: {EVIDENCE} has schema {inside.get('schema')}, expected {SCHEMA}", FIX)
+    return inside.get(model) or {}
+
+
+def _value(
+    source: str, mode: str, k: Any, length: Any, evidence: Mapping[str, Any] | None, said: Header
+) -> GoldenValue:
+    more = evidence or {}
+    if said.evidence and more.get("accepted_length") != length:
+        raise EvalkitError(
+            f"{source} has {length} at K={k}, its {said.evidence} has {more.get('accepted_length', 'no value')}: "
+            "one of the two was changed alone",
+            "restore both files, or record the curve again",
+        )
+    try:
+        value = GoldenValue(
+            k=k,
+            accepted_length=length,
+            mode=mode,
+            source=source,
+            se=more.get("se"),
+            clusters=more.get("samples"),
+            steps=more.get("steps"),
+            interval=tuple(more["interval"]) if more.get("interval") else None,
+            histogram=tuple(more["histogram"]) if more.get("histogram") else None,
+            run_id=more.get("run", ""),
+            fingerprint=more.get("fingerprint"),
+            counters=more.get("counters"),
+            temperature=said.of(mode).temperature,
+        )
+    except (TypeError, ValueError) as e:
+        raise EvalkitError(f"{source} at K={k}: the evidence cannot be read ({e})", "record it again") from None
+    value.check_mean()
+    return value

@@ -1,0 +1,109 @@
+"""A stored run as plain text of at most 80 columns: acceptance by position and group, answers, settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from evalkit.acceptance import AcceptanceStats, Group, by_answer_length, by_category, positions, summarize
+from evalkit.acceptance.model import FEW_CLUSTERS
+from evalkit.records import Run, Sample
+from evalkit.stats import Interval
+
+WIDTH = 80
+SETTINGS = ("task", "target", "draft", "k", "quant", "draft_width", "temperature", "top_p", "top_k", "shots",
+            "max_tokens", "seed", "batch", "limit")  # fmt: skip
+
+
+def run_text(run: Run) -> str:
+    """All parts that the run has something for. Lengths are in tokens a step, rates are fractions of 1."""
+    found = summarize(run.samples, run.cell.get("k"))
+    parts = [_acceptance(run, found), _positions(run, found)]
+    if found.steps:
+        parts.append(_groups("by tokens of the answer", by_answer_length(run.samples, found.k)))
+        categories = by_category(run.samples, found.k)
+        if any(g.label for g in categories):
+            parts.append(_groups("by category", categories))
+    parts += [_buckets(run), _settings(run)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _acceptance(run: Run, found: AcceptanceStats) -> str:
+    if found.accepted_length is None:
+        return ""
+    rows = [("accepted length", f"{found.accepted_length:.3f}{_span(found)}")]
+    if found.pooled_differs():
+        rows.append(("mean of requests", f"{found.mean_of_requests:.3f}  (not the published definition)"))
+    rows.append(("  trimmed at stops", f"{found.accepted_length_trimmed:.3f}"))
+    if found.emitted_per_step is not None:
+        rows.append(("tokens a forward", f"{found.emitted_per_step:.3f}  (steps without a draft included)"))
+    rows.append(("acceptance rate", f"{found.acceptance_rate:.4f}  (of K={found.k} drafts; falls with K)"))
+    rows.append(("useful K", f"{found.useful_k}  (last position that over 5 % of the steps reach)"))
+    if found.design_effect is not None:
+        rows.append(("design effect", f"{found.design_effect:.2f}  ({found.clusters} documents)"))
+    rows.append(("steps", f"{found.steps} verify, {found.steps_without_draft} without a draft"))
+    rows.append(("steps cut", f"{found.cut_at_stop} at a stop, {found.cut_at_limit} at the token limit"))
+    rows.append(("temperature", f"{run.cell.get('temperature', 'not recorded')}"))
+    mode = "FORCED: no evidence" if found.forced else "looks forced" if found.looks_forced else "real"
+    rows.append(("acceptance is", mode))
+    return "acceptance\n" + "\n".join(f"  {what:18} {value}" for what, value in rows)
+
+
+def _span(found: AcceptanceStats) -> str:
+    if found.interval is None:
+        return "  (one document: no interval)"
+    few = f", few documents: {found.clusters}" if found.clusters < FEW_CLUSTERS else ""
+    return f"  95 % {found.interval.low:.3f} .. {found.interval.high:.3f}{few}"
+
+
+def _positions(run: Run, found: AcceptanceStats) -> str:
+    rows = [
+        "by position: survival S_j of all steps, conditional S_j / S_(j-1)",
+        "  j   steps  S_j     95 %, all j at once  conditional  95 %, all j at once",
+    ]
+    for p in positions(run.samples, found.k):
+        conditional = f"{p.conditional:.4f}" if p.conditional is not None else "none  "
+        rows.append(
+            f"  {p.position:<2} {p.steps:>6}  {p.survival:.4f}  {_band(p.survival_band)}     {conditional}"
+            f"       {_band(p.conditional_band)}"
+        )
+    return "\n".join(row.rstrip() for row in rows) if found.steps else ""
+
+
+def _band(band: Interval | None) -> str:
+    return f"{band.low:.4f} .. {band.high:.4f}" if band is not None else " " * 16
+
+
+def _groups(title: str, groups: Sequence[Group]) -> str:
+    width = max(24, *(min(len(g.label), 40) for g in groups)) if groups else 24
+    rows = [f"{title:{width + 2}} samples    steps  accepted length"]
+    for g in groups:
+        length = "-" if g.accepted_length is None else f"{g.accepted_length:.3f}"
+        spread = f" ± {g.se:.3f}" if g.se is not None else ""
+        rows.append(f"  {(g.label or 'none')[:width]:{width}} {g.samples:7} {g.steps:8}  {length}{spread}")
+    return "\n".join(rows)
+
+
+def bucket(sample: Sample) -> str:
+    """What became of a request, scoring aside."""
+    if sample.error:
+        return "request failed"
+    if not sample.text.strip():
+        return "empty answer"
+    return {"length": "cut by the token limit", "stop": "ended by itself"}.get(sample.finish_reason, "end not recorded")
+
+
+def _buckets(run: Run) -> str:
+    counts = Counter(bucket(s) for s in run.samples)
+    return "answers\n" + "\n".join(f"  {name:24} {n}" for name, n in counts.most_common())
+
+
+def _settings(run: Run) -> str:
+    words = [f"{key} {run.cell[key]}" for key in SETTINGS if run.cell.get(key) not in (None, "")]
+    lines, line = [], " "
+    for word in words:
+        if len(line) + len(word) + 3 > WIDTH and line.strip():
+            lines.append(line)
+            line = " "
+        line += f" {word}" if not line.strip() else f", {word}"
+    return "settings\n" + "\n".join([*lines, line])

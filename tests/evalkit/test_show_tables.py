@@ -1,0 +1,57 @@
+"""`evalkit show` fits a terminal; the frames hold what the run holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from evalkit import tables
+from evalkit.config import ROOT
+from evalkit.records import Check, Outcome, Verdict
+from evalkit.show import run_text
+from tests.evalkit.test_golden import make_run
+
+
+def test_show_fits_80_columns_and_has_every_part() -> None:
+    run = make_run(7)
+    samples = tuple(dataclasses.replace(s, text="t", category=f"kind {s.doc_id % 3}") for s in run.samples)
+    text = run_text(dataclasses.replace(run, samples=samples))
+    for words in ("accepted length", "95 %", "few documents: 60", "by position", "useful K", "tokens a forward",
+                  "by tokens of the answer", "kind 2", "ended by itself", "settings", "temperature"):  # fmt: skip
+        assert words in text, words
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_show_of_plain_decoding_says_nothing_of_acceptance() -> None:
+    text = run_text(make_run(0))
+    assert "acceptance" not in text and "empty answer" in text
+
+
+def test_frames() -> None:
+    pytest.importorskip("pandas")
+    two = [make_run(3), make_run(0)]
+    runs: Any = tables.runs(two)
+    samples: Any = tables.samples(two)
+    steps: Any = tables.steps(two)
+    assert list(runs["run"]) == [r.id for r in two] and len(samples) == 120 and len(steps) == 720
+    assert runs["accepted_length"][0] == pytest.approx(1 + steps["accepted"].sum() / 720)
+    assert samples["score:strict-match"].mean() == pytest.approx(runs["score:strict-match"].mean())
+    positions: Any = tables.acceptance(two)
+    assert list(positions["position"]) == [1, 2, 3]
+    assert 1 + positions["survival"].sum() == pytest.approx(runs["accepted_length"][0])
+    assert (positions["survival_low"] <= positions["survival"]).all()
+    groups: Any = tables.groups(two)
+    assert set(groups["kind"]) == {"category", "answer tokens"}
+    check = Check(name="c", outcome=Outcome.PASS, expected="e", found="f", message="m")
+    frame: Any = tables.checks([Verdict(outcome=Outcome.PASS, checks=(check,), run_id="r")])
+    assert frame.loc[0, "check"] == "c"
+    assert len(tables.samples([])) == 0 and "run" in tables.checks([]).columns
+
+
+def test_tables_import_no_pandas() -> None:
+    code = "import sys, evalkit.tables; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
