@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from evalkit.reading import cut_run_on, read, visible
 from evalkit.records import Bucket, CanonicalScore, Sample
-from evalkit.scoring import cut_run_on, read, visible
 from evalkit.views import FLEXIBLE, STRICT, Pick, flexible_view, strict_view
 
 FORMS = {  # a form of the answer's characters -> what it is called

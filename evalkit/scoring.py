@@ -26,145 +26,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 
 from evalkit.degenerate import degenerate
-from evalkit.numbers import Number, equal, last_number, scan, whole_text
+from evalkit.disagreement import disagreement
+from evalkit.numbers import equal
+from evalkit.reading import cut_run_on, gold_number, read, visible
 from evalkit.records import Bucket, CanonicalScore, Sample
 
-_TAG = r"(?:think|thinking|thought|reasoning)"
-_OPEN, _CLOSE = re.compile(rf"<{_TAG}>", re.IGNORECASE), re.compile(rf"</{_TAG}>", re.IGNORECASE)
-_CLOSED = re.compile(rf"<{_TAG}>.*?</{_TAG}>", re.IGNORECASE | re.DOTALL)
-_NEXT = re.compile(r"^[ \t>*_]*(?:Question|Q)[ \t]*\d*[ \t*_]*:|<\|im_start\|>|^(?:Human|User):", re.MULTILINE)
-_MARKER = re.compile(r"#{4,}")
-_BOXED = re.compile(r"\\f?boxed\s*\{")
-_PHRASE = re.compile(r"\banswer(?:[ \t]+is\b[ \t*_:]*|[ \t*_]*[:=][ \t*_]*)", re.IGNORECASE)
-_QUIET = re.compile(r"\\[a-zA-Z]+|US\$|USD|EUR|GBP|Rs")  # letters that are no words
-_ANSWER_WORD = re.compile(r"answer|result|total|final|\bis\b|therefore|\bso\b|thus|equals?", re.IGNORECASE)
-_TIMEOUT = re.compile(r"time[d]?[- ]?out", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visible:
-    """A text without its thinking. `unclosed` thinking never came to an end."""
-
-    text: str
-    thinking: bool = False
-    unclosed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """Where an answer was looked for, and what was found there. `explicit`: the text says that it is the answer."""
-
-    number: Number | None
-    where: str  # marker | boxed | phrase | last number | nowhere
-    end: int = 0  # of the answer, in the text that was read
-
-    @property
-    def explicit(self) -> bool:
-        return self.where in ("marker", "boxed", "phrase")
-
-
-def visible(text: str) -> Visible:
-    """Removes thinking (step 1)."""
-    if "<" not in text:
-        return Visible(text=text)
-    rest = _CLOSED.sub("", text)
-    closes = list(_CLOSE.finditer(rest))
-    if closes:
-        rest = rest[closes[-1].end() :]
-    opened = _OPEN.search(rest)
-    if opened:
-        return Visible(text=rest[: opened.start()], thinking=True, unclosed=True)
-    return Visible(text=rest, thinking=len(rest) != len(text))
-
-
-def cut_run_on(text: str) -> str:
-    """The text up to where the model goes on with a question of its own (step 2)."""
-    starts = [m.start() for m in _NEXT.finditer(text)]
-    if not starts:
-        return text
-    for start in starts:
-        if read(text[:start]).explicit:
-            return text[:start]
-    if read(text).explicit:  # the answer comes after it: the question was restated
-        return text
-    return next((text[:start] for start in starts if last_number(text[:start])), text)
-
-
-def read(text: str) -> Reading:
-    """Finds the answer of a visible text (step 3)."""
-    for marker in reversed(list(_MARKER.finditer(text))):
-        line, end = _line(text, marker.end())
-        number, heading = _field(line, marker=True)
-        if not heading:
-            return Reading(number=number, where="marker", end=end if number is None else marker.end() + number.end)
-    for where, pattern in (("boxed", _BOXED), ("phrase", _PHRASE)):
-        for found in reversed(list(pattern.finditer(text))):
-            line, end = _inside(text, found.end()) if where == "boxed" else _line(text, found.end())
-            number, _ = _field(line)
-            if number is not None:
-                return Reading(number=number, where=where, end=end)
-    number = last_number(text)
-    return Reading(number=number, where="last number" if number else "nowhere", end=number.end if number else 0)
-
-
-def _line(text: str, start: int) -> tuple[str, int]:
-    """The rest of the line, or the next line with something in it where the rest is bare."""
-    end = start
-    while end < len(text):
-        stop = text.find("\n", end)
-        stop = len(text) if stop < 0 else stop
-        if text[end:stop].strip(" \t\r*_:#`"):
-            return text[start:stop], stop
-        end = stop + 1
-    return text[start:], len(text)
-
-
-def _inside(text: str, start: int) -> tuple[str, int]:
-    """What stands in braces, nested ones included."""
-    depth = 1
-    for i in range(start, len(text)):
-        depth += (text[i] == "{") - (text[i] == "}")
-        if depth == 0:
-            return text[start:i], i
-    return text[start:], len(text)
-
-
-def _field(line: str, *, marker: bool = False) -> tuple[Number | None, bool]:
-    """The number of an answer's own line (step 4), and whether the line is a heading instead."""
-    found = list(scan(line, field=True))
-    numbers = [n for n in found if n is not None]
-    before = line[: numbers[0].start] if numbers else line
-    words = re.search(r"[A-Za-z]", _QUIET.sub("", before))
-    if words:
-        if marker and not _ANSWER_WORD.search(before):
-            return None, True
-        return _side(line) or (numbers[-1] if numbers and not marker else next(iter(numbers), None)), False
-    if not found or found[0] is None:
-        return None, False
-    return _side(line) or found[0], False
-
-
-def _side(line: str) -> Number | None:
-    """The side of an equation that is one number, the right one first."""
-    if "=" not in line:
-        return None
-    for side in (line[line.rfind("=") + 1 :], line[: line.find("=")]):
-        found = list(scan(side, field=True))
-        if len(found) == 1 and found[0] is not None:
-            offset = line.rfind("=") + 1 if side is not line and line.endswith(side) else 0
-            return replace(found[0], start=found[0].start + offset, end=found[0].end + offset)
-    return None
-
-
-@lru_cache(maxsize=4096)
-def gold_number(gold: str) -> Number | None:
-    """The gold answer's number: after its last `####`, or the whole of a text without one. None if there is none."""
-    cut = gold.rfind("####")
-    return whole_text(gold if cut < 0 else gold[cut:].lstrip("#"))
+_TIMEOUT = re.compile(r"timed?[- ]?out", re.IGNORECASE)
 
 
 def canonical(
@@ -188,7 +58,7 @@ def canonical(
         bucket = Bucket.ANSWERED
     elif broken:
         bucket = Bucket.DEGENERATE
-    elif capped and not found.explicit or capped and not whole:
+    elif (capped and not found.explicit) or (capped and not whole):
         bucket = Bucket.TRUNCATED
     elif fired(stop_hit) and not found.explicit and "run-on" not in notes:
         bucket = Bucket.STOP_CUT
@@ -222,8 +92,6 @@ def bucket_of(sample: Sample) -> Bucket:
 
 def score_sample(sample: Sample, token_ids: Sequence[int] = ()) -> CanonicalScore:
     """The canonical score of a sample, with the reason why lm-eval's readings disagree with it."""
-    from evalkit.disagreement import disagreement
-
     if sample.error:
         return CanonicalScore(bucket=bucket_of(sample), reason="the request came to nothing")
     found = canonical(

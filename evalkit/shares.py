@@ -60,7 +60,7 @@ def bucket_counts(samples: Iterable[Sample]) -> dict[Bucket, int]:
 def score_range(samples: Sequence[Sample], name: str, expected: int) -> ScoreRange:
     """The score called `name` over all `expected` requests; those that failed or are missing leave a range (C84)."""
     known = [s.scores[name] for s in samples if not s.error and name in s.scores]
-    if not 0 < expected or len(known) > expected:
+    if not expected > 0 or len(known) > expected:
         raise EvalkitError(f"{len(known)} scores of {expected} requests", "score the run again")
     return ScoreRange(correct=sum(v == 1 for v in known), answered=len(known), expected=expected)
 
