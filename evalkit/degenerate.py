@@ -22,11 +22,9 @@ def degenerate(text: str, token_ids: Sequence[int] = ()) -> str:
     tail = text[-TAIL:].rstrip()
     if len(tail) < 60 or RULE.fullmatch(tail[-MIN_LOOP:]):
         return ""
-    if FLOOD.search(tail[-MIN_LOOP:]):
-        return "digit flood"
     period = loop_period(tail)
     if not period:
-        return ""
+        return "digit flood" if FLOOD.search(tail[-MIN_LOOP:]) else ""
     words = set(tail[-MIN_LOOP:].split()[1:-1])
     return "single token" if period <= 2 or len(words) == 1 else "loop"
 

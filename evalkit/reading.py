@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 
 from evalkit.numbers import Number, last_number, scan, whole_text
 
@@ -60,7 +61,7 @@ def visible(text: str) -> Visible:
 
 def cut_run_on(text: str) -> str:
     """The text up to where the model goes on with a question of its own (step 2)."""
-    starts = [m.start() for m in _NEXT.finditer(text)]
+    starts = [m.start() for m in islice(_NEXT.finditer(text), 50)]
     if not starts:
         return text
     for start in starts:

@@ -156,7 +156,6 @@ BUCKETS = {
     Bucket.REASONING_ONLY: "thinking, and nothing after it",
     Bucket.DEGENERATE: "a loop, one token again and again, or a flood of digits",
     Bucket.FAILED: "no answer came back; not scored, not counted as wrong",
-    Bucket.TIMEOUT: "the request timed out; not scored, not counted as wrong",
 }
 ALWAYS = (Bucket.ANSWERED, Bucket.TRUNCATED, Bucket.EMPTY, Bucket.FAILED)  # shown even where they are 0
 
@@ -164,7 +163,12 @@ ALWAYS = (Bucket.ANSWERED, Bucket.TRUNCATED, Bucket.EMPTY, Bucket.FAILED)  # sho
 def bucket_table(run: Run) -> Table:
     """What became of the requests; the rows add up to all that were expected."""
     total = run.expected
-    counts = [(b.value, n, BUCKETS[b]) for b, n in bucket_counts(run.samples).items() if n or b in ALWAYS]
+    found = bucket_counts(run.samples)
+    late = found.pop(Bucket.TIMEOUT)
+    found[Bucket.FAILED] += late
+    counts = [(b.value, n, BUCKETS[b]) for b, n in found.items() if n or b in ALWAYS]
+    if late:
+        counts[-1] = (*counts[-1][:2], f"{counts[-1][2]}; {text.count(late)} of them timed out")
     counts.append(("not run", max(total - len(run.samples), 0), "expected, not in the stored run"))
     rows = tuple((name, text.count(n), text.percent(n, total), what) for name, n, what in counts)
     columns = ("bucket", "samples", "share", "what it is")
