@@ -6,6 +6,8 @@ Steps 1 to 4 of the rule in `scoring.py`, where the reasons stand. Standard libr
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -74,19 +76,24 @@ def cut_run_on(text: str) -> str:
 
 def read(text: str) -> Reading:
     """Finds the answer of a visible text (step 3)."""
-    for marker in reversed(list(_MARKER.finditer(text))):
+    for marker in _last(_MARKER, text):
         line, end = _line(text, marker.end())
         number, heading = _field(line, marker=True)
         if not heading:
             return Reading(number=number, where="marker", end=end if number is None else marker.end() + number.end)
     for where, pattern in (("boxed", _BOXED), ("phrase", _PHRASE)):
-        for found in reversed(list(pattern.finditer(text))):
+        for found in _last(pattern, text):
             line, end = _inside(text, found.end()) if where == "boxed" else _line(text, found.end())
             number, _ = _field(line)
             if number is not None:
                 return Reading(number=number, where=where, end=end)
     number = last_number(text)
     return Reading(number=number, where="last number" if number else "nowhere", end=number.end if number else 0)
+
+
+def _last(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """The last matches, last first. A text with more of them is a loop; looking at all would take minutes."""
+    return reversed(deque(pattern.finditer(text), maxlen=20))
 
 
 def _line(text: str, start: int) -> tuple[str, int]:

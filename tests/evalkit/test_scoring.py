@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -217,8 +218,8 @@ def lm_eval_views(name: str, texts: list[str], golds: list[str]) -> dict[str, li
 PIECES = [
     "#### ", "####", "#### $", "#### -", "#### \u2212", "###", " ", "\n", "\n\n", "Question: ", "Answer:", "**",
     "\\boxed{", "}", "$", "$$", ",", ".", ",,", "..", "-", "--", "\u2212", "\u00a0", "\u2009", "%", " apples",
-    "<think>", "</think>", " dollars", "so ", "The answer is ", "=", "/", ":", "\0", "\r", "\u0130", "\u0661", "\U0001d7d8", "e3",
-    "0", "[invalid]", "1,000", "18.00",
+    "<think>", "</think>", " dollars", "so ", "The answer is ", "=", "/", ":", "\0", "\r", "\u0130",
+    "\u0661", "\U0001d7d8", "e3", "0", "[invalid]", "1,000", "18.00",
 ]  # fmt: skip
 
 
@@ -506,6 +507,24 @@ def test_runs_stored_before_canonical_scores_can_be_read_and_scored() -> None:
     assert read.canonical is None
     (found,) = score_samples([read])
     assert found.correct is True and bucket_of(read) is Bucket.ANSWERED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9" * 50_000,
+        "1," * 20_000,
+        "\nQ: 3" * 3000,
+        "<think>" * 1000,
+        "\\boxed{" * 3000,
+        "answer: " * 5000,
+        "1 " * 20_000,
+    ],
+)
+def test_no_text_takes_long(text: str) -> None:
+    started = time.process_time()
+    canonical(text, "18")
+    assert time.process_time() - started < 2
 
 
 def test_a_run_on_is_cut_only_after_an_answer() -> None:
