@@ -130,7 +130,8 @@ def _field(line: str, *, marker: bool = False) -> tuple[Number | None, bool]:
         return _side(line) or (numbers[-1] if numbers and not marker else next(iter(numbers), None)), False
     if not found or found[0] is None:
         return None, False
-    return _side(line) or found[0], False
+    equation = "=" in line and not re.search(r"[A-Za-z]{2}|[,;](?!\d)", _QUIET.sub("", line[: line.find("=")]))
+    return (_side(line) if equation else None) or found[0], False
 
 
 def _side(line: str) -> Number | None:

@@ -527,6 +527,31 @@ def test_no_text_takes_long(text: str) -> None:
     assert time.process_time() - started < 2
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "reason"),
+    [
+        ("#### 3 * 6 = 18", "18", "marker"),
+        ("#### 18 = 3 * 6", "18", "marker"),
+        ("#### x = 18", "18", "marker"),
+        ("#### 18, since x = 3", "18", "marker"),
+        ("#### 18 apples because 6 = 6", "18", "marker"),
+        ("#### The answer is 18", "18", "marker"),
+        ("#### [18]", "18", "marker"),
+        ("####\n\n18", "18", "marker"),
+        ("#### - 10", "-10", "marker"),
+        ("#### $\\boxed{18}$", "18", "marker"),
+        ("#### Step 2: add\n8 + 2 = 10\nThe answer is 18 apples.", "18", "phrase"),
+        ("**Final Answer:**\n\n$\\boxed{\\$1{,}000}$", "1000", "boxed"),
+        ("Answer: She makes 9 * 2 = 18 dollars a day", "18", "phrase"),
+        ("The answer is 18, not 20.", "18", "phrase"),
+        ("The answer is **18**. Then 3 more.", "18", "phrase"),
+    ],
+)
+def test_where_an_answer_is_read(text: str, value: str, reason: str) -> None:
+    found = canonical(text, value)
+    assert (found.value, found.reason, found.correct) == (value, reason, True)
+
+
 def test_a_run_on_is_cut_only_after_an_answer() -> None:
     assert cut_run_on("Question: how many?\nAnswer: #### 18") == "Question: how many?\nAnswer: #### 18"
     assert cut_run_on("So 18.\nQuestion: and 7?") == "So 18.\n"
