@@ -193,12 +193,24 @@ def lm_eval_task(name: str) -> Any:
     return ensembles, metric
 
 
+METRICS: dict[tuple[str, str, str], bool] = {}  # the tasks ask for one metric: most pairs come three times
+
+
+def lm_eval_equal(name: str, found: str, gold: str) -> bool:
+    from lm_eval.api.metrics import exact_match_hf_evaluate
+
+    metric = lm_eval_task(name)[1]
+    key = (json.dumps(metric), found, gold)
+    if key not in METRICS:
+        METRICS[key] = bool(exact_match_hf_evaluate(predictions=[found], references=[gold], **metric)["exact_match"])
+    return METRICS[key]
+
+
 def lm_eval_views(name: str, texts: list[str], golds: list[str]) -> dict[str, list[tuple[str, bool]]]:
     """(extracted, correct) by lm-eval's filters and metric."""
     from lm_eval.api.instance import Instance
-    from lm_eval.api.metrics import exact_match_hf_evaluate
 
-    ensembles, metric = lm_eval_task(name)
+    ensembles, _ = lm_eval_task(name)
     instances = [
         Instance(request_type="generate_until", doc={}, arguments=("", {}), idx=0, metadata=("t", i, 1), resps=[text])
         for i, text in enumerate(texts)
@@ -207,10 +219,7 @@ def lm_eval_views(name: str, texts: list[str], golds: list[str]) -> dict[str, li
     for ensemble in ensembles:
         ensemble.apply(instances)
         found = [i.filtered_resps[ensemble.name] for i in instances]
-        right = [
-            bool(exact_match_hf_evaluate(predictions=[f], references=[g], **metric)["exact_match"])
-            for f, g in zip(found, golds, strict=True)
-        ]
+        right = [lm_eval_equal(name, f, g) for f, g in zip(found, golds, strict=True)]
         out[ensemble.name] = list(zip(found, right, strict=True))
     return out
 
