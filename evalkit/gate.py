@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from evalkit import stats
 from evalkit.acceptance import AcceptanceStats, distribution_test, forced_signs, summarize
+from evalkit.answers import AnswerLimits, answer_checks, format_check, unanswered_check
 from evalkit.baseline import BASELINE_MARKS, FLEXIBLE, HASH_CHARS, STRICT, Baseline, ReferenceScore, mark, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.errors import EvalkitError
@@ -39,6 +40,7 @@ class GateSpec:
     min_samples: int = 100  # fewer can never pass
     assumed_golden_se: float = 0.025  # relative, for a golden that publishes none: 0.1 tokens of 4.04 at K=7
     suspicious_ratio: float = 1.10  # accepted length over golden above which the reader is warned
+    answers: AnswerLimits = field(default_factory=AnswerLimits)
 
     def __post_init__(self) -> None:
         for name in ("accuracy_margin", "score_margin", "length_margin", "distribution_margin", "alpha",
@@ -68,14 +70,17 @@ def judge(
     notes: list[str] = []
     answered = [s for s in run.samples if not s.error]
     checks = [_completeness(run, spec, notes), _requests(run, spec), _truncated(answered, spec)]
+    unscored: list[str] = []
+    checks += answer_checks(answered, spec.answers, unscored)
     broken = _broken_scores(answered)
     checks.append(broken or _protocol(answered))
     if not broken:
-        checks.append(_accuracy(run, answered, baseline, spec))
+        form, accuracy = format_check(answered, spec.answers, _accuracy(run, answered, baseline, spec))
+        checks += [*form, accuracy, *unanswered_check(run, spec.accuracy_margin)]
         checks += _references(run, answered, references, spec, notes)
     checks += _acceptance(run, k, golden, spec, notes)
     outcome = combine([c.outcome for c in checks])
-    return Verdict(outcome=outcome, checks=tuple(checks), run_id=run.id, notes=tuple(notes))
+    return Verdict(outcome=outcome, checks=tuple(checks), run_id=run.id, notes=(*notes, *unscored))
 
 
 def combine(outcomes: Sequence[Outcome]) -> Outcome:

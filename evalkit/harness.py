@@ -16,7 +16,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ import jinja2
 
 from evalkit.config import FEWSHOT_SEED, Cell, resolve_task
 from evalkit.errors import EvalkitError
+from evalkit.preflight import stops_of
 from evalkit.taskdata import Row, data_files, fields, read_config, read_rows
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -55,6 +56,8 @@ class Prompt:
     question: str
     gold: str
     category: str = ""  # the row's `category` or `template`, where it has one
+    item: str = ""  # hash of what the templates take from the document ...
+    shots: tuple[str, ...] = ()  # ... and the same of each few-shot example in `text`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,8 @@ class LoadedTask:
     task_sha: str
     prompts_sha: str
     files: Mapping[str, Mapping[str, str]]  # split -> path and sha256 of a local file
+    filters: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader of the run must know of the definition
     _task: _Task = field(repr=False)
 
     def score(self, doc_id: int, text: str) -> Scored:
@@ -150,6 +155,7 @@ class _Task(ConfigurableTask):
     def __init__(self, config: dict[str, Any], rows: Mapping[str, Sequence[Row]]) -> None:
         self._rows = rows
         self.by_doc: list[Instance] = []
+        self.items: list[tuple[str, tuple[str, ...]]] = []  # hash of each document and of its few-shot examples
         super().__init__(config=config)
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
@@ -179,13 +185,36 @@ class _Task(ConfigurableTask):
     def build(self) -> None:
         """Builds the instance of every document."""
         self.set_fewshot_seed(FEWSHOT_SEED)
-        self.by_doc = []
+        self.by_doc, self.items = [], []
+        drawn = self._note_shots()
         for i, doc in enumerate(cast(Iterable[Row], self.eval_docs)):
             context = self.fewshot_context(
                 doc, num_fewshot=self.config.num_fewshot or 0, gen_prefix=self.doc_to_prefix(doc)
             )
             made = self.construct_requests(doc=doc, ctx=context, metadata=(self.config.task, i, 1))
             self.by_doc.append(cast(Instance, made))
+            self.items.append((self._item(doc), tuple(self._item(shot) for shot in drawn)))
+            drawn.clear()
+
+    def _note_shots(self) -> list[Row]:
+        """A list that holds the few-shot examples of every prompt that is built from now on."""
+        drawn: list[Row] = []
+        sampler = getattr(self, "sampler", None)
+        if sampler is not None:
+            sample = type(sampler).sample.__get__(sampler)
+
+            def noted(*args: Any, **kwargs: Any) -> Sequence[Row]:
+                docs = sample(*args, **kwargs)
+                drawn.extend(docs)
+                return docs
+
+            sampler.sample = noted
+        return drawn
+
+    def _item(self, doc: Row) -> str:
+        """Hash of what a prompt takes from a document: an id or another column that differs hides no leak."""
+        names = fields({"doc_to_text": self.config.doc_to_text, "doc_to_target": self.config.doc_to_target})
+        return _sha(*(str(doc.get(n)) for n in names), "") if names else _sha(json.dumps(doc, default=str))
 
     def build_all_requests(self, *, samples: list[int] | None = None, **kwargs: Any) -> None:
         """lm-eval's hook. It numbers the documents of a subset from 0."""
@@ -237,22 +266,27 @@ def load_task(cell: Cell) -> LoadedTask:
             config |= {"fewshot_split": None, "training_split": None}
     task = _construct(config, rows)
     task.build()
-    prompts = [_prompt(i, instance, task.doc_to_target(instance.doc)) for i, instance in enumerate(task.by_doc)]
+    prompts = [
+        replace(_prompt(i, instance, task.doc_to_target(instance.doc)), item=item, shots=drawn)
+        for i, (instance, (item, drawn)) in enumerate(zip(task.by_doc, task.items, strict=True))
+    ]
     prompts_sha = _sha(*(p.text for p in prompts))
     documents = (part for p in prompts for part in (p.doc_hash, p.gold))
     task_sha = _sha(json.dumps(source, sort_keys=True, default=str), prompts_sha, *documents)
     generation = config.get("generation_kwargs") or {}
-    until = generation.get("until") or []
+    stop, notes = stops_of(generation.get("until"), config["task"])
     return LoadedTask(
         name=config["task"],
         size=len(prompts),
         prompts=tuple(prompts[i] for i in subset(len(prompts), cell.limit, cell.seed)),
         shots=shots,
-        stop=tuple([until] if isinstance(until, str) else until),
+        stop=stop,
         max_tokens=cell.max_tokens or int(generation.get("max_gen_toks") or 256),
         task_sha=task_sha,
         prompts_sha=prompts_sha,
         files={split: {"path": str(file), "sha256": _sha(file.read_bytes())} for split, file in sources.items()},
+        filters=tuple(str(ensemble.name) for ensemble in task._filters),
+        notes=notes,
         _task=task,
     )
 

@@ -24,6 +24,40 @@ class StepRecord:
     confidence: tuple[float, ...] = ()
 
 
+class Bucket(StrEnum):
+    """What became of a sample. Only an answered one is right or wrong; the others are not "wrong"."""
+
+    ANSWERED = "answered"
+    NO_ANSWER = "no answer"  # a whole text without a number
+    TRUNCATED = "truncated"  # the token limit came before an answer
+    TRUNCATED_IN_THINKING = "truncated in thinking"
+    STOP_CUT = "stop cut"  # a stop string fired before an answer
+    EMPTY = "empty"  # tokens, but no text
+    ZERO_TOKENS = "zero tokens"  # not even a token: NaN logits are suspected
+    REASONING_ONLY = "reasoning only"
+    DEGENERATE = "degenerate"  # a loop, one token again and again, a flood of digits
+    FAILED = "failed"  # the request came to nothing
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanonicalScore:
+    """A text read by evalkit's own rule (`scoring.canonical`), beside lm-eval's two readings.
+
+    `correct` is None where there is no answer to grade. `reason` says where the answer was read (marker, boxed,
+    phrase, last number) or why there is none; `notes` what was taken off (currency, separators, thinking ...);
+    `disagreement` why lm-eval's readings and this one do not agree, "" where they do.
+    """
+
+    value: str = ""  # exact: 1000, 0.5, 1/3; "" for none
+    raw_span: str = ""  # the characters it was read from
+    correct: bool | None = None
+    bucket: Bucket = Bucket.NO_ANSWER
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    disagreement: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One document with its completion and its scores.
@@ -50,6 +84,7 @@ class Sample:
     error: str = ""
     forced: bool = False  # acceptance was drawn, not verified
     category: str = ""  # the document's own category or template, where it has one
+    canonical: CanonicalScore | None = None  # None in runs stored before it existed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,8 +18,12 @@ from evalkit.backends import Backend, BackendFactory, Failure, make_backend
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.harness import LoadedTask, Prompt, Scored, load_task
+from evalkit.preflight import check_task, check_tokens, lengths_note
 from evalkit.records import Run, Sample, StepRecord
+from evalkit.scoring import score_sample
 from evalkit.store import RunHead, RunWriter, open_run
+
+SILENT = 16  # empty answers at the start after which a run is given up
 
 
 class Interrupted(Exception):
@@ -72,10 +76,12 @@ def run_cell(
         try:
             task = load_task(cell)
             total = len(task.prompts)
+            notes = [*task.notes, *check_task(task)]
             engine = backend(cell)
-            writer = open_run(runs_dir, cell.stem(task.name), _head(cell, task, engine), fresh=fresh)
+            notes += check_tokens(task, getattr(engine, "encode", None))
+            writer = open_run(runs_dir, cell.stem(task.name), _head(cell, task, engine, notes), fresh=fresh)
             with writer:
-                return _Session(cell, task, engine, writer, watcher).run()
+                return _Session(cell, task, engine, writer, watcher, notes).run()
         except KeyboardInterrupt:
             kept = len(writer.done) if writer else 0
             raise Interrupted(kept=kept, total=total, number=caught[0]) from None
@@ -86,7 +92,7 @@ def request_seed(run_seed: int, doc_id: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{run_seed}:{doc_id}".encode()).digest()[:8], "big") >> 1
 
 
-def _head(cell: Cell, task: LoadedTask, engine: Backend) -> RunHead:
+def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> RunHead:
     told = {
         "task": task.name,
         "task_sha": task.task_sha,
@@ -100,7 +106,7 @@ def _head(cell: Cell, task: LoadedTask, engine: Backend) -> RunHead:
     return RunHead(
         cell={**cell.to_json(), "task": task.name, "shots": task.shots, "max_tokens": task.max_tokens},
         fingerprint=provenance.fingerprint(cell, settings=settings, task=told, doc_ids=ids),
-        provenance=provenance.collect(cell, settings=settings, files=task.files),
+        provenance={**provenance.collect(cell, settings=settings, files=task.files), "notes": notes},
         expected=len(ids),
         task_size=task.size,
     )
@@ -115,8 +121,10 @@ class _Session:
     engine: Backend
     writer: RunWriter
     watcher: Watcher
+    notes: list[str] = field(default_factory=list)
     _started: float = 0.0
     _seconds: float = 0.0
+    _empty: int = 0  # answers without text, none with text before them
 
     def run(self) -> Run:
         kept = list(self.writer.done.values())
@@ -126,9 +134,9 @@ class _Session:
         finally:
             self.watcher.stop()
         _compare(official, self.writer.done)
-        return self.writer.finish(
-            seconds=self._seconds, counters=self.engine.counters, provenance={"finished": provenance.now()}
-        )
+        note = lengths_note([s.tokens for s in self.writer.done.values() if not s.error], self.task.max_tokens)
+        told = {"finished": provenance.now(), "notes": self.notes + ([note] if note else [])}
+        return self.writer.finish(seconds=self._seconds, counters=self.engine.counters, provenance=told)
 
     def generate(self, prompts: Sequence[Prompt]) -> list[str]:
         """The text of every prompt: kept ones from the store, the others from the engine."""
@@ -140,6 +148,7 @@ class _Session:
             prompt = by_id.pop(result.id)
             sample = self._sample(prompt, result)
             self._seconds = time.monotonic() - self._started
+            self._refuse_silence(sample)
             self.writer.add(sample, seconds=self._seconds)
             self.watcher.sample(sample)
 
@@ -149,6 +158,18 @@ class _Session:
             raise EvalkitError(f"the engine finished without {len(by_id)} of {len(todo)} requests "
                                f"(first: document {next(iter(by_id))})", "report this as a bug")  # fmt: skip
         return [self.writer.done[p.doc_id].text for p in prompts]
+
+    def _refuse_silence(self, sample: Sample) -> None:
+        """A run whose first answers are all empty is not worth its end."""
+        if self._empty < 0 or sample.error:
+            return
+        self._empty = -1 if sample.text.strip() else self._empty + 1
+        if self._empty == SILENT:
+            raise EvalkitError(
+                f"the first {SILENT} answers are all empty (last stop: {sample.stop_hit or 'none'!r}, "
+                f"{sample.tokens} tokens)",
+                "look at the task's stops, the template, and the logits for NaN; nothing was scored",
+            )
 
     def _request(self, prompt: Prompt) -> Request:
         params = SamplingParams(
@@ -178,7 +199,7 @@ class _Session:
                 "turn synthetic acceptance off to measure accuracy",
             )
         found = self.task.score(prompt.doc_id, result.text)
-        return Sample(
+        made = Sample(
             **known,
             text=result.text,
             finish_reason=result.finish_reason.value,
@@ -195,6 +216,7 @@ class _Session:
             scores=dict(found.scores),
             extracted=dict(found.extracted),
         )  # fmt: skip
+        return replace(made, canonical=score_sample(made, result.token_ids))
 
 
 def _compare(official: dict[int, Scored], ours: dict[int, Sample]) -> None:

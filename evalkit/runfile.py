@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from evalkit.errors import EvalkitError
-from evalkit.records import SCHEMA, Run, Sample, StepRecord
+from evalkit.records import SCHEMA, Bucket, CanonicalScore, Run, Sample, StepRecord
 
 RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
 AGAIN = "remove the run's folder and run again"
@@ -21,6 +23,7 @@ def pack_sample(sample: Sample, *, at: float = 0.0) -> bytes:
     values["seconds"] = round(sample.seconds, 6)
     values["steps"] = [_pack_step(s) for s in sample.steps]
     values["scores"], values["extracted"] = dict(sample.scores), dict(sample.extracted)
+    values["canonical"] = _pack_canonical(sample.canonical) if sample.canonical else {}
     lean = {n: v for n, v in values.items() if v is not False and v not in ("", [], {})}
     return dump({**lean, "at": round(at, 3)}).encode() + b"\n"
 
@@ -34,10 +37,22 @@ def _pack_step(step: StepRecord) -> list[Any]:
     return row
 
 
+def _pack_canonical(found: CanonicalScore) -> dict[str, Any]:
+    values = {f.name: getattr(found, f.name) for f in fields(found)}
+    return {n: v for n, v in values.items() if v is not None and v not in ("", ())}
+
+
+def _unpack_canonical(values: dict[str, Any] | None) -> CanonicalScore | None:
+    if values is None:
+        return None
+    known = {"bucket": Bucket(values["bucket"]), "notes": tuple(values.get("notes", ()))}
+    return CanonicalScore(**(values | known))
+
+
 def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
     """The sample of one line, and the run's seconds when it was stored."""
     try:
-        values = json.loads(line)
+        values = read_json(line)
         at = float(values.pop("at", 0.0))
         steps = tuple(
             StepRecord(k=r[0], accepted=r[1], accepted_trimmed=r[2], cut=r[3] if len(r) > 3 else "",
@@ -45,8 +60,9 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
             for r in values.pop("steps", [])
         )  # fmt: skip
         blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
-        return Sample(**{**blank, **values}, steps=steps), at
-    except (ValueError, TypeError, IndexError, AttributeError) as e:
+        canonical = _unpack_canonical(values.pop("canonical", None))
+        return Sample(**{**blank, **values}, steps=steps, canonical=canonical), at
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError) as e:
         raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None
 
 
@@ -54,7 +70,7 @@ def read_head(folder: Path) -> dict[str, Any]:
     """run.json of a run. Raises EvalkitError when it is absent, damaged or of another schema."""
     path = folder / RUN_FILE
     try:
-        head = json.loads(path.read_text(encoding="utf-8"))
+        head = read_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise EvalkitError(f"{folder} is no run: it has no {RUN_FILE}", "give a folder below runs/") from None
     except (OSError, ValueError) as e:
@@ -96,6 +112,34 @@ def list_runs(root: Path) -> list[dict[str, Any]]:
     """run.json of every run below `root`, oldest first."""
     heads = [read_head(p.parent) for p in root.glob(f"*/{RUN_FILE}")]
     return sorted(heads, key=lambda h: (h["provenance"].get("started", ""), h["id"]))
+
+
+def read_json(text: str | bytes) -> Any:
+    """Parsed JSON. NaN and Infinity, which only Python's reader takes, are a ValueError that names their key."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except _NotFinite:
+        where = next(_not_finite(json.loads(text), ""))
+        raise ValueError(f"{where} is no finite number") from None
+
+
+class _NotFinite(Exception):
+    pass
+
+
+def _refuse(name: str) -> None:
+    raise _NotFinite(name)
+
+
+def _not_finite(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path.lstrip(".")
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _not_finite(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _not_finite(inner, f"{path}[{i}]")
 
 
 def dump(value: Any, indent: int | None = None) -> str:

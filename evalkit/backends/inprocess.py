@@ -38,6 +38,10 @@ class InProcess:
             out.append(Score(logprob=sum(logprobs), greedy=all(greedy)))
         return out
 
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of texts as the engine takes them: for the checks before a run."""
+        return [list(ids) for ids in self._llm.tokenizer.encode(list(texts))]
+
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         spaces = len(context) - len(context.rstrip())
         if spaces:  # a space belongs to the token that follows it

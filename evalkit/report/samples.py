@@ -9,6 +9,7 @@ from enum import StrEnum
 from evalkit.baseline import FLEXIBLE, HASH_CHARS, STRICT, Baseline, Row
 from evalkit.records import Run, Sample
 from evalkit.report import text
+from evalkit.scoring import score_sample
 
 PAGE_BUDGET = 1_500_000  # bytes of questions and completions in one page
 FIELD_LIMIT = 300  # bytes of a gold answer or an extracted one
@@ -53,6 +54,7 @@ class SampleView:
     completion: str
     finish: str
     accepted_length: str
+    canonical: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,19 @@ def _view(sample: Sample, change: Change) -> SampleView:
         completion=completion if completion.strip() else "(empty)",
         finish=f"{sample.tokens} tokens, {_finish(sample)}",
         accepted_length=accepted_length(sample),
+        canonical=canonical_words(sample, FIELD_LIMIT),
     )
+
+
+def canonical_words(sample: Sample, limit: int) -> str:
+    """`canonical 1000 (currency), right, from marker "$1,000"`; or the bucket of a sample without an answer."""
+    found = sample.canonical or score_sample(sample)
+    if found.correct is None:
+        return f"canonical: {found.bucket.value}"
+    notes = f" ({', '.join(found.notes)})" if found.notes else ""
+    why = f"; readings disagree: {found.disagreement}" if found.disagreement else ""
+    span = text.clip(text.visible(found.raw_span), limit)
+    return f"canonical {found.value}{notes}, {'right' if found.correct else 'wrong'}, {found.reason} {span!r}{why}"
 
 
 def _finish(sample: Sample) -> str:

@@ -8,6 +8,7 @@ from evalkit.records import Outcome, Run, Verdict
 from evalkit.report import text
 from evalkit.report.samples import scored
 from evalkit.report.tables import configuration, warnings
+from evalkit.shares import bucket_counts
 
 NOT_JUDGED = "not judged"
 
@@ -52,6 +53,11 @@ def summary_table(run: Run, acceptance: AcceptanceStats | None, verdict: Verdict
     rows += [(fact.name, fact.value) for fact in configuration(run)]
     rows += [("warning", words) for words in warnings(run)]
     rows += [(name, text.score(*scored(run.samples, name))) for name in (STRICT, FLEXIBLE)]
+    graded = [c for s in run.samples if not s.error and (c := s.canonical) is not None]
+    if graded:
+        rows.append(("canonical", text.score(sum(c.correct is True for c in graded), len(graded))))
+        counts = {bucket: n for bucket, n in bucket_counts(run.samples).items() if n}
+        rows.append(("buckets", ", ".join(f"{bucket.value} {text.count(n)}" for bucket, n in counts.items())))
     rows.append(("accepted length", accepted_length_words(run, acceptance)))
     if acceptance is not None and acceptance.acceptance_rate is not None:
         rows.append(("acceptance rate", text.share(acceptance.acceptance_rate)))

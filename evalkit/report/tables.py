@@ -11,10 +11,13 @@ from engine.errors import EngineError
 from evalkit import stats
 from evalkit.baseline import FLEXIBLE, STRICT, Baseline, ReferenceScore, mark
 from evalkit.config import DRAFTS, TARGETS
-from evalkit.records import Check, Run
+from evalkit.disagreement import MEANING
+from evalkit.records import Bucket, Check, Run
 from evalkit.report import text
 from evalkit.report.samples import pair, scored
 from evalkit.report.text import Table
+from evalkit.scoring import score_samples
+from evalkit.shares import bucket_counts, drift
 
 FLAGS = {  # of `evalkit run`, with their defaults; a value that is the default is left out of the command
     "task": "", "model": "gradeschool-m3", "draft": "", "k": -1, "quant": "", "draft_width": "k", "data": None,
@@ -142,22 +145,57 @@ def reference_table(run: Run, references: Sequence[ReferenceScore]) -> Table:
     )
 
 
+BUCKETS = {
+    Bucket.ANSWERED: "an answer was found: it is right or wrong",
+    Bucket.NO_ANSWER: "a whole text without a number",
+    Bucket.TRUNCATED: "the token limit came before an answer",
+    Bucket.TRUNCATED_IN_THINKING: "the token limit came in the thinking",
+    Bucket.STOP_CUT: "a stop string fired before an answer",
+    Bucket.EMPTY: "tokens, but no text",
+    Bucket.ZERO_TOKENS: "not one token: NaN logits are suspected",
+    Bucket.REASONING_ONLY: "thinking, and nothing after it",
+    Bucket.DEGENERATE: "a loop, one token again and again, or a flood of digits",
+    Bucket.FAILED: "no answer came back; not scored, not counted as wrong",
+}
+ALWAYS = (Bucket.ANSWERED, Bucket.TRUNCATED, Bucket.EMPTY, Bucket.FAILED)  # shown even where they are 0
+
+
 def bucket_table(run: Run) -> Table:
-    """How the requests ended. The first four add up to all; empty ones are among them."""
-    samples, total = run.samples, run.expected
-    failed = sum(bool(s.error) for s in samples)
-    truncated = sum(not s.error and s.finish_reason == "length" for s in samples)
-    empty = sum(not s.error and not s.text.strip() for s in samples)
-    counts = (
-        ("finished", len(samples) - failed - truncated, "ended by itself or at a stop; scored"),
-        ("truncated", truncated, "cut at the token limit; scored as it stands"),
-        ("failed", failed, "no answer came back; not scored, not counted as wrong"),
-        ("not run", max(total - len(samples), 0), "expected, not in the stored run"),
-        ("empty", empty, "answered with no text; counted above too"),
-    )
+    """What became of the requests; the rows add up to all that were expected."""
+    total = run.expected
+    found = bucket_counts(run.samples)
+    late = found.pop(Bucket.TIMEOUT)
+    found[Bucket.FAILED] += late
+    counts = [(b.value, n, BUCKETS[b]) for b, n in found.items() if n or b in ALWAYS]
+    if late:
+        counts[-1] = (*counts[-1][:2], f"{counts[-1][2]}; {text.count(late)} of them timed out")
+    counts.append(("not run", max(total - len(run.samples), 0), "expected, not in the stored run"))
     rows = tuple((name, text.count(n), text.percent(n, total), what) for name, n, what in counts)
-    return Table(name="buckets", caption="How the requests ended", columns=("bucket", "samples", "share", "what it is"),
-                 align="lrrl", rows=rows)  # fmt: skip
+    columns = ("bucket", "samples", "share", "what it is")
+    return Table(name="buckets", caption="What became of the requests", columns=columns, align="lrrl", rows=rows)
+
+
+def disagreement_table(run: Run) -> Table:
+    """Why strict-match, flexible-extract and the canonical score do not agree, most frequent first."""
+    found = drift(run.samples)
+    rows, caption = [], "Readings that disagree"
+    if found is not None:
+        caption += f": {STRICT} {found.strict:.4f}, {FLEXIBLE} {found.flexible:.4f}, canonical {found.canonical:.4f}"
+        by_reason: dict[str, list[int]] = {}
+        for sample, score in zip(run.samples, score_samples(run.samples), strict=True):
+            if score.disagreement:
+                by_reason.setdefault(score.disagreement, []).append(sample.doc_id)
+        for reason, n in found.reasons.items():
+            docs = ", ".join(f"#{doc}" for doc in by_reason[reason][:5]) + (" ..." if n > 5 else "")
+            rows.append((reason, text.count(n), text.percent(n, found.n), MEANING.get(reason, reason), docs))
+    return Table(
+        name="disagreement",
+        caption=caption,
+        columns=("reason", "samples", "share", "what it is", "documents"),
+        align="lrrll",
+        rows=tuple(rows),
+        missing="All readings of the answers agree.",
+    )
 
 
 def command(run: Run) -> str:
@@ -187,7 +225,7 @@ def provenance(run: Run) -> tuple[Fact, ...]:
     facts.append(("fingerprint", prints.get("hash")))
     facts += [(name.replace("_", " "), value) for name, value in prints.items() if name.endswith(("_sha", "_hash"))]
     facts += [("device", device)]
-    facts += [(name, value) for name, value in where.items() if name not in ("command", "device")]
+    facts += [(name, value) for name, value in where.items() if name not in ("command", "device", "notes")]
     speed = f", {run.output_tokens / run.seconds:,.0f} tokens/s" if run.seconds > 0 and run.output_tokens else ""
     took = f"{text.duration(run.seconds)} for {text.count(run.output_tokens)} output tokens{speed}"
     facts.append(("generation", took if run.seconds > 0 else "time not recorded"))

@@ -1,0 +1,127 @@
+"""What can be known to be wrong before the first request: stops, gold answers, few-shot examples, tokens, the limit.
+
+An error here costs a second; the same thing found in the scores costs a run and is mistaken for a broken engine.
+Everything that is no error but that a reader must know comes back as a note and is stored with the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evalkit.errors import EvalkitError
+from evalkit.reading import gold_number
+from evalkit.views import STRICT
+
+if TYPE_CHECKING:
+    from evalkit.harness import LoadedTask, Prompt
+
+MAX_STOP_SHARE = 0.01  # of the gold answers that a stop string may occur in
+NEAR_CAP = 0.8  # a 95th percentile above this share of the token limit is too near to it
+BOS_PROBES = 8
+Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
+
+
+def stops_of(until: Any, task: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(stop strings, notes) of a task's `until`. A plain string is one stop, not one for each of its characters."""
+    if until is None or until == []:
+        return (), ()
+    if isinstance(until, str):
+        notes: tuple[str, ...] = (f"stop {until!r} of {task} is a plain string, taken as a list of one",)
+        until = [until]
+    else:
+        notes = ()
+    if not isinstance(until, list | tuple) or not all(isinstance(s, str) for s in until):
+        raise EvalkitError(f"the stops of {task} are {until!r}", "give `until` as a list of strings")
+    if not all(until):
+        raise EvalkitError(f"the stops of {task} hold an empty string, which stops at once", "remove it from `until`")
+    return tuple(until), notes
+
+
+def check_task(task: LoadedTask) -> list[str]:
+    """Refuses a task that cannot give a score; returns notes. Needs no engine."""
+    _stops_in_gold(task)
+    notes = _gold_answers(task)
+    _leakage(task.prompts)
+    return notes
+
+
+def check_tokens(task: LoadedTask, encode: Encode | None) -> list[str]:
+    """What only a tokenizer shows: a doubled BOS (an error), gold answers near the token limit (a note)."""
+    if encode is None:
+        return ["prompts and gold answers were not tokenised before the run: the backend has no tokenizer to ask"]
+    _doubled_bos(encode([p.text for p in task.prompts[:BOS_PROBES]]))
+    golds = sorted((p.gold for p in task.prompts), key=len)
+    longest = golds[-max(1, math.ceil(len(golds) / 10)) :]  # the 95th percentile is among the longest tenth
+    lengths = sorted(len(ids) for ids in encode(longest))
+    p95 = lengths[max(0, len(lengths) - 1 - len(golds) // 20)]
+    note = cap_note(p95, lengths[-1], task.max_tokens, "gold answers")
+    return [note] if note else []
+
+
+def cap_note(p95: int, longest: int, cap: int, what: str) -> str:
+    """A warning where texts come near the token limit, else ""."""
+    if p95 <= NEAR_CAP * cap:
+        return ""
+    return (
+        f"the 95th percentile of the {what} is {p95} tokens (longest {longest}), near the limit of {cap}: "
+        "raise --max-tokens, or answers will be cut"
+    )
+
+
+def lengths_note(tokens: Sequence[int], cap: int) -> str:
+    """`cap_note` of what a run emitted."""
+    if not tokens:
+        return ""
+    ordered = sorted(tokens)
+    return cap_note(ordered[(len(ordered) - 1) * 95 // 100], ordered[-1], cap, "answers emitted")
+
+
+def _stops_in_gold(task: LoadedTask) -> None:
+    n = len(task.prompts)
+    for stop in task.stop:
+        count = sum(stop in p.gold for p in task.prompts)
+        if count > MAX_STOP_SHARE * n:
+            raise EvalkitError(
+                f"the stop {stop!r} of {task.name} occurs in {count} of {n} gold answers ({100 * count / n:.1f} %): "
+                "it would cut right answers",
+                "remove it from the task's `until`, or make it longer",
+            )
+
+
+def _gold_answers(task: LoadedTask) -> list[str]:
+    bad = [p for p in task.prompts if gold_number(p.gold) is None]
+    if not bad:
+        return []
+    rows = ", ".join(f"{p.doc_id} ({_short(p.gold)})" for p in bad[:5]) + (" ..." if len(bad) > 5 else "")
+    words = f"{len(bad)} of {len(task.prompts)} gold answers of {task.name} are no number: documents {rows}"
+    if STRICT in task.filters:
+        raise EvalkitError(words, "mend those rows; a gold answer is `#### N` on its last line, or a number alone")
+    return [f"{words}; the canonical score leaves them out"]
+
+
+def _short(text: str) -> str:
+    tail = text if len(text) <= 30 else f"...{text[-27:]}"
+    return repr(tail)
+
+
+def _leakage(prompts: Sequence[Prompt]) -> None:
+    leaked = [p.doc_id for p in prompts if p.item and p.item in p.shots]
+    if leaked:
+        raise EvalkitError(
+            f"{len(leaked)} documents are among the examples in their own prompt (first: document {leaked[0]})",
+            "take the few-shot examples from another split",
+        )
+
+
+def _doubled_bos(prompts: Sequence[Sequence[int]]) -> None:
+    """A BOS from the template and another from the tokenizer: every prompt starts with the same id, twice."""
+    if not prompts or any(len(ids) < 2 for ids in prompts):
+        return
+    first = prompts[0][0]
+    if all(ids[0] == ids[1] == first for ids in prompts):
+        raise EvalkitError(
+            f"every prompt starts with token {first} twice ({list(prompts[0][:4])} ...): a doubled BOS",
+            "let either the template or the tokenizer add it",
+        )
