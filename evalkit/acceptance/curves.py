@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evalkit.acceptance.clusters import cluster_counts, ratio_band
+from evalkit import stats
+from evalkit.acceptance.clusters import cluster_counts
 from evalkit.records import Sample
 from evalkit.stats import Interval
 
+SEED = 20240607  # of the band's simulation: the same run shows the same band
 USEFUL = 0.05  # a position fewer steps reach adds less than a twentieth of a token
 
 
@@ -35,11 +37,10 @@ def positions(samples: Sequence[Sample], k: int, level: float = 0.95) -> tuple[P
     counts = cluster_counts(samples, k)
     if not len(counts) or k < 1:
         return ()
-    reached = counts[:, ::-1].cumsum(axis=1)[:, ::-1]  # [documents, K+1]: at least 0..K accepted
+    reached = stats.survival_counts(counts)  # [documents, K+1]: at least 0..K accepted
     above, before = reached[:, 1:], reached[:, :-1]
     all_steps = np.repeat(reached[:, :1], k, axis=1)
-    bands = ratio_band(above, all_steps, level)
-    conditional_bands = ratio_band(above, before, level)
+    bands, conditional_bands = _band(above, all_steps, level), _band(above, before, level)
     out = []
     for j in range(k):
         total, base = above[:, j].sum(), before[:, j].sum()
@@ -54,6 +55,21 @@ def positions(samples: Sequence[Sample], k: int, level: float = 0.95) -> tuple[P
             )
         )
     return tuple(out)
+
+
+def survival_covariance(samples: Sequence[Sample], k: int) -> tuple[tuple[float, ...], ...] | None:
+    """Covariance of S_1..S_K, clustered by document, to 6 digits: what a golden stores of its own uncertainty."""
+    counts = cluster_counts(samples, k)
+    if len(counts) < 2:
+        return None
+    return tuple(tuple(float(f"{x:.6g}") for x in row) for row in stats.survival_covariance(counts))
+
+
+def _band(hits: np.ndarray, sizes: np.ndarray, level: float) -> list[Interval | None]:
+    """One band a position; None where no step got that far, or for a single document."""
+    tried = int((sizes.sum(axis=0) > 0).sum())  # the last positions are those that nothing reached
+    band = stats.simultaneous_band(hits[:, :tried], sizes[:, :tried], np.random.default_rng(SEED), level)
+    return [*(band.intervals if band else [None] * tried), *[None] * (hits.shape[1] - tried)]
 
 
 def useful_k(survival: Sequence[float]) -> int:

@@ -2,7 +2,8 @@
 
 Wasserstein-1 of two histograms over 0..K is sum_j |S_j - G_j|, in tokens a step; what a gate judges is its lost part,
 sum_j max(0, G_j - S_j), since a draft that got better must be able to pass. Both sides' steps are correlated within a
-document: the run's covariance is the clustered one, the golden's the multinomial one times its design effect.
+document: both covariances are clustered; a golden recorded without its own has the multinomial one times its design
+effect.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from evalkit.acceptance.clusters import cluster_counts, histogram_covariance, lost_test, survival_covariance
+from evalkit import stats
+from evalkit.acceptance.clusters import cluster_counts
 from evalkit.records import Sample
 
 
@@ -37,7 +39,7 @@ class DistributionTest:
     margin: float
     p_under: float
     p_over: float
-    p_equal: float | None
+    p_equal: float
     decidable: bool
     source: str  # histogram | implied
 
@@ -50,12 +52,14 @@ def distribution_test(
     histogram: Sequence[int] | None = None,
     se: float | None = None,
     clusters: int | None = None,
+    covariance: Sequence[Sequence[float]] | None = None,
     lengths: Mapping[int, float] | None = None,
     lengths_se: Mapping[int, float] | None = None,
     alpha: float = 0.05,
 ) -> DistributionTest | None:
     """The run's accepted drafts against a golden `histogram` (with the clustered `se` of its mean over `clusters`
-    documents), or against the survival that a curve `lengths` implies between its K (with `lengths_se` each).
+    documents and, where it was stored, the clustered `covariance` of its survival [K][K]), or against the survival
+    that a curve `lengths` implies between its K (with `lengths_se` each).
 
     None when there is nothing to compare: fewer than 2 documents, or a curve with a single K. `margin` is in tokens
     a step. Raises ValueError for a curve that implies no survival (see implied_groups).
@@ -63,14 +67,15 @@ def distribution_test(
     counts = cluster_counts(samples, k)
     if len(counts) < 2:
         return None
-    survival = counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:].sum(axis=0) / counts.sum()
-    covariance, df = survival_covariance(counts), float(len(counts) - 1)
+    survival = stats.survival_counts(counts)[:, 1:].sum(axis=0) / counts.sum()
+    own, df = stats.survival_covariance(counts), float(len(counts) - 1)
     if histogram is not None:
         if len(histogram) != k + 1 or se is None:
             raise ValueError(f"a golden histogram of {len(histogram)} values and standard error {se} at K={k}")
         shares = np.array(histogram, dtype=np.float64) / sum(histogram)
         golden = shares[::-1].cumsum()[::-1][1:]
-        spread, groups, source = histogram_covariance(histogram, se), [(j, j) for j in range(1, k + 1)], "histogram"
+        spread = stats.histogram_covariance(histogram, se) if covariance is None else np.array(covariance)
+        groups, source = [(j, j) for j in range(1, k + 1)], "histogram"
         df = min(df, clusters - 1) if clusters else df
     else:
         known = {x: v for x, v in (lengths or {}).items() if x <= k}
@@ -79,10 +84,10 @@ def distribution_test(
         groups, values = implied_groups(known)
         golden, spread = np.array(values), _implied_covariance(sorted(known), lengths_se or {})
         pick = np.array([[float(a <= j <= b) for j in range(1, k + 1)] for a, b in groups])
-        survival, covariance, source = pick @ survival, pick @ covariance @ pick.T, "implied"
+        survival, own, source = pick @ survival, pick @ own @ pick.T, "implied"
     difference = survival - golden
-    found = lost_test(difference, covariance + spread, margin, df, alpha)
-    exact = lost_test(np.zeros(len(difference)), spread, margin, math.inf, alpha)  # a run that is the golden
+    found = stats.lost_test(difference, own + spread, margin, df, alpha)
+    exact = stats.lost_test(np.zeros(len(difference)), spread, margin, math.inf, alpha)  # a run that is the golden
     return DistributionTest(
         groups=tuple(groups),
         here=tuple(float(x) for x in survival),

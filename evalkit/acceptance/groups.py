@@ -59,7 +59,7 @@ def _group(label: str, samples: Sequence[Sample], k: int) -> Group:
     if not len(counts):
         return Group(label=label, samples=len(samples), steps=0, accepted_length=None, se=None, survival=())
     ratio = stats.clustered_ratio(counts @ np.arange(k + 1), counts.sum(axis=1))
-    survival = counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:].sum(axis=0) / counts.sum()
+    survival = stats.survival_counts(counts)[:, 1:].sum(axis=0) / counts.sum()
     return Group(
         label=label, samples=len(samples), steps=int(counts.sum()), accepted_length=1 + ratio.ratio, se=ratio.se,
         survival=tuple(float(x) for x in survival),

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from evalkit import stats
-from evalkit.audit.population import POPULATIONS
+from evalkit.audit.population import POPULATIONS, Population
 from evalkit.audit.row import ALPHA, Row, Sizes, coverage, size
 
 N = 1319
@@ -34,6 +34,7 @@ class Rules:
     bca_ratio: Callable = stats.bca_ratio
     bootstrap_t_ratio: Callable = stats.bootstrap_t_ratio
     simultaneous_band: Callable = stats.simultaneous_band
+    lost_test: Callable = stats.lost_test
     repeated_mean: Callable = stats.repeated_mean
     paired_repeats_test: Callable = stats.paired_repeats_test
     sequential: Callable = stats.SequentialPaired
@@ -50,7 +51,7 @@ class Audit:
 
     def rows(self) -> Iterator[Row]:
         for part in (self.one_proportion, self.paired, self.unpaired, self.repeats, self.length_size,
-                     self.length_coverage, self.band, self.histograms, self.sequential, self.family):  # fmt: skip
+                     self.length_coverage, self.band, self.conditional_band, self.lost, self.sequential, self.family):  # fmt: skip
             yield from part()
 
     def one_proportion(self) -> Iterator[Row]:
@@ -151,20 +152,54 @@ class Audit:
             low = 0.93 if m == 80 else 0.94
             yield coverage("survival, simultaneous band", f"{m} prompts, {pop.name}", covered / runs, runs, low, 0.96)
 
-    def histograms(self) -> Iterator[Row]:
-        pop, m = POPULATIONS[0], 80
-        rng, runs = self.rng(5), self.sizes.clusters // 2
-        tables = [_histogram(h, v) for h, v in pop.draw(rng, m, 2 * runs)]
-        pairs = list(zip(tables[:runs], tables[runs:], strict=True))
-        few = pairs[: self.sizes.resampled]
-        by_p = [stats.histogram_permutation_test(a, b, rng, draws=max(99, self.sizes.draws // 5)).p for a, b in few]
-        setting = f"{m} prompts, {pop.name}"
-        yield size("distribution, permuted prompts", f"two of {setting}", np.mean(np.array(by_p) <= ALPHA), len(few))
-        rao = np.mean([stats.histogram_test(a, b).p <= ALPHA for a, b in pairs])
-        yield size("distribution, Rao-Scott", f"two of {setting}", rao, runs)
-        shares = -np.diff([1.0, *pop.survival, 0.0])
-        fixed = np.mean([stats.histogram_test_fixed(a, shares).p <= ALPHA for a, _ in pairs])
-        yield size("distribution against fixed shares", setting, fixed, runs)
+    def conditional_band(self) -> Iterator[Row]:
+        """Shares of the steps whose drafts before were all accepted, with a band over all positions."""
+        runs, m = self.sizes.clusters // 2, 500
+        for i, pop in enumerate(POPULATIONS):
+            rng, covered = self.rng(350 + i), 0
+            truth = np.array(pop.survival) / np.array([1.0, *pop.survival[:-1]])
+            for hits, sizes in pop.draw(rng, m, runs):
+                band = self.rules.simultaneous_band(hits, np.column_stack([sizes, hits[:, :-1]]), rng, draws=2000)
+                covered += all(s.low <= t <= s.high for s, t in zip(band.intervals, truth, strict=True))
+            yield coverage(
+                "conditional, simultaneous band", f"{m} prompts, {pop.name}", covered / runs, runs, 0.94, 0.96
+            )
+
+    def lost(self) -> Iterator[Row]:
+        """Survival against a golden's, less by the margin: at all positions alike, or all of it at the first."""
+        margin, runs = 0.2, self.sizes.resampled
+        for i, (pop, m) in enumerate((p, m) for p in POPULATIONS for m in (80, 500)):
+            even, first = np.full(pop.k, margin / pop.k), np.eye(pop.k)[0] * margin
+            for j, (where, less) in enumerate((("spread evenly", even), ("at the first position", first))):
+                if m == 500 and i > 1:
+                    continue
+                rng = self.rng(600 + 10 * i + j)
+                setting = f"{m} and {m} prompts, {pop.name}, {margin:g} tokens lost {where}"
+                found = [self._lost(pop, rng, m, less, margin) for _ in range(runs)]
+                for name, chance in (("within", "p_under"), ("over", "p_over")):
+                    rate = np.mean([getattr(f, chance) <= ALPHA for f in found])
+                    yield size(f"distribution, loss {name} the margin", setting, rate, runs)
+            rng, equal = self.rng(680 + i), 0
+            for _ in range(runs):
+                equal += self._lost(pop, rng, m, np.zeros(pop.k), margin).p_equal <= ALPHA
+            yield size("distribution, no difference", f"{m} and {m} prompts, {pop.name}", equal / runs, runs)
+        pop, m, rng = POPULATIONS[0], 80, self.rng(690)
+        found = [self._lost(pop, rng, m, np.full(pop.k, margin / pop.k), margin, known=False) for _ in range(runs)]
+        rate = np.mean([f.p_under <= ALPHA for f in found])
+        setting = f"{m} and {m} prompts, {pop.name}, golden with its design effect only"
+        yield size("distribution, loss within the margin", setting, rate, runs)
+
+    def _lost(
+        self, pop: Population, rng: np.random.Generator, m: int, less: np.ndarray, margin: float, known: bool = True
+    ) -> stats.LostTest:
+        """As the gate has it: a run of m prompts against a golden of as many of its own, which accepts `less` more."""
+        (hits, sizes), (golden, steps) = pop.draw(rng, m, 2)
+        here, there = _histogram(hits, sizes), _histogram(golden, steps)
+        spread = stats.survival_covariance(there)
+        if not known:
+            spread = stats.histogram_covariance(there.sum(axis=0), math.sqrt(spread.sum()))
+        gap = hits.sum(axis=0) / sizes.sum() - golden.sum(axis=0) / steps.sum() - less
+        return self.rules.lost_test(gap, stats.survival_covariance(here) + spread, margin, m - 1, ALPHA)
 
     def sequential(self) -> Iterator[Row]:
         margin, runs = 0.01, self.sizes.sequential

@@ -22,7 +22,8 @@ NOTED_MARKS = ("draft_sha", "quant")  # may differ, since they are what is judge
 class GoldenValue:
     """Accepted length (tokens a step, the target's own included) at one K.
 
-    se, histogram, counters and fingerprint are None or empty for an imported curve, which publishes none;
+    se, histogram, counters and fingerprint are None or empty for an imported curve, which publishes none, covariance
+    (of the survival S_1..S_K that the histogram gives, clustered by document) also for one recorded before it was;
     temperature is what such a curve's comments say, None where they do not.
     """
 
@@ -35,6 +36,7 @@ class GoldenValue:
     steps: int | None = None
     interval: tuple[float, float] | None = None
     histogram: tuple[int, ...] | None = None
+    covariance: tuple[tuple[float, ...], ...] | None = None
     run_id: str = ""
     fingerprint: Mapping[str, Any] | None = None
     counters: Mapping[str, int] | None = None  # requests, drafts, accepted, accepted_trimmed, ...
@@ -55,12 +57,28 @@ class GoldenValue:
             raise EvalkitError(f"{where} has a standard error of {self.clusters} samples")
         if self.histogram is not None:
             self._check_histogram(where, self.histogram)
+        if self.covariance is not None:
+            self._check_covariance(where, self.covariance)
 
     def _check_histogram(self, where: str, histogram: tuple[int, ...]) -> None:
         if len(histogram) != self.k + 1:
             raise EvalkitError(f"{where} has a histogram of {len(histogram)} values, expected {self.k + 1}")
         if any(type(n) is not int or n < 0 for n in histogram) or not sum(histogram):
             raise EvalkitError(f"{where} has a histogram of {list(histogram)}, expected counts")
+
+    def _check_covariance(self, where: str, rows: tuple[tuple[float, ...], ...]) -> None:
+        if self.histogram is None or self.se is None:
+            raise EvalkitError(f"{where} has a covariance without a histogram and its standard error")
+        if len(rows) != self.k or any(len(row) != self.k for row in rows):
+            raise EvalkitError(f"{where} has a covariance of {len(rows)} rows, expected {self.k} by {self.k}")
+        values = [x for row in rows for x in row]
+        if not all(type(x) in (int, float) and math.isfinite(x) for x in values):
+            raise EvalkitError(f"{where} has a covariance that is not all numbers")
+        symmetric = all(math.isclose(rows[i][j], rows[j][i], abs_tol=1e-12) for i in range(self.k) for j in range(i))
+        if not symmetric or not math.isclose(math.sqrt(max(sum(values), 0)), self.se, rel_tol=1e-3, abs_tol=1e-6):
+            raise EvalkitError(
+                f"{where} has a covariance that its standard error {self.se} contradicts", "record it again"
+            )
 
     def check_mean(self) -> None:
         """Refuses a value that its own histogram contradicts (by more than its two published decimals)."""

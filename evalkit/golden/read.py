@@ -106,6 +106,7 @@ def _value(
             steps=more.get("steps"),
             interval=tuple(more["interval"]) if more.get("interval") else None,
             histogram=tuple(more["histogram"]) if more.get("histogram") else None,
+            covariance=tuple(tuple(row) for row in spread) if (spread := more.get("survival_covariance")) else None,
             run_id=more.get("run", ""),
             fingerprint=more.get("fingerprint"),
             counters=more.get("counters"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from evalkit.acceptance import AcceptanceStats, summarize
+from evalkit.acceptance import AcceptanceStats, summarize, survival_covariance
 from evalkit.baseline import mark, refuse_unfit
 from evalkit.errors import EvalkitError
 from evalkit.golden.curve import CURVE_MARKS, GoldenValue
@@ -70,6 +70,7 @@ def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
         steps=found.steps,
         interval=(round(found.interval.low, 4), round(found.interval.high, 4)),
         histogram=found.histogram,
+        covariance=survival_covariance(run.samples, k),
         run_id=run.id,
         fingerprint=marks,
         counters={

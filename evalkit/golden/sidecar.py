@@ -26,7 +26,7 @@ def evidence_path(path: Path) -> Path:
 def evidence_of(value: GoldenValue) -> dict[str, Any]:
     """All that is known of a recorded value. Survival and conditional rates follow from the histogram; they are
     there for people to read."""
-    histogram = value.histogram or ()
+    histogram, covariance = value.histogram or (), value.covariance
     reached = [sum(histogram[j:]) for j in range(len(histogram))]
     return {
         "accepted_length": value.accepted_length,
@@ -40,6 +40,7 @@ def evidence_of(value: GoldenValue) -> dict[str, Any]:
         "survival": [round(n / reached[0], 6) for n in reached[1:]],
         "conditional": [round(n / b, 6) if b else None for b, n in pairwise(reached)],
         "fingerprint": dict(value.fingerprint or {}),
+        **({} if covariance is None else {"survival_covariance": [list(row) for row in covariance]}),
     }
 
 

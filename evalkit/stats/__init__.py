@@ -10,16 +10,7 @@ from __future__ import annotations
 from evalkit.stats.band import Band, simultaneous_band
 from evalkit.stats.bootstrap import bca_ratio, bootstrap_se, bootstrap_t_ratio
 from evalkit.stats.common import BoundTest, Interval, Numbers
-from evalkit.stats.histogram import (
-    HistogramTest,
-    calibration_error,
-    histogram_permutation_test,
-    histogram_test,
-    histogram_test_fixed,
-    implied_sums,
-    sums_test,
-    wasserstein_1,
-)
+from evalkit.stats.histogram import calibration_error, wasserstein_1
 from evalkit.stats.history import ThresholdAudit, audit_threshold
 from evalkit.stats.multiple import fixed_sequence, holm
 from evalkit.stats.paired import discordant_at, mcnemar_exact, mcnemar_midp, tango_interval, tango_test
@@ -48,14 +39,22 @@ from evalkit.stats.repeats import (
     with_run_variation,
 )
 from evalkit.stats.sequential import SequentialPaired, SequentialState, Stop, log_capital
+from evalkit.stats.survival import (
+    LostTest,
+    equal_test,
+    histogram_covariance,
+    lost_test,
+    survival_counts,
+    survival_covariance,
+)
 from evalkit.stats.unpaired import two_proportion_interval, two_proportion_test
 
 __all__ = [
     "Band",
     "BoundTest",
     "Estimate",
-    "HistogramTest",
     "Interval",
+    "LostTest",
     "Numbers",
     "RatioEstimate",
     "RepeatedMean",
@@ -72,14 +71,13 @@ __all__ = [
     "calibration_error",
     "clustered_ratio",
     "discordant_at",
+    "equal_test",
     "exact_interval",
     "fixed_sequence",
-    "histogram_permutation_test",
-    "histogram_test",
-    "histogram_test_fixed",
+    "histogram_covariance",
     "holm",
-    "implied_sums",
     "log_capital",
+    "lost_test",
     "mcnemar_exact",
     "mcnemar_midp",
     "mde_estimate",
@@ -104,7 +102,8 @@ __all__ = [
     "run_variation",
     "run_variation_by_unit",
     "simultaneous_band",
-    "sums_test",
+    "survival_counts",
+    "survival_covariance",
     "tango_interval",
     "tango_test",
     "two_proportion_interval",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from evalkit.stats.common import Interval, open_share, whole
+from evalkit.stats.common import Interval, correlated_t, open_share, whole
 from evalkit.stats.proportion import wilson
 
 
@@ -32,7 +32,8 @@ def simultaneous_band(
     """Band of the shares sum(hits[:, k]) / sum(sizes[:, k]); hits [clusters, K], sizes the same or [clusters].
 
     Give sizes [clusters, K] for conditional shares, where each position has its own number of trials. A share of 0 or
-    1 has no spread to go by: it gets Wilson's interval with a cluster as one trial. None for a single cluster.
+    1 has no spread to go by: it gets Wilson's interval with a cluster that has trials there as one trial. None for a
+    single cluster.
     """
     h = np.asarray(hits, dtype=np.float64)
     v = np.asarray(sizes, dtype=np.float64)
@@ -56,12 +57,12 @@ def simultaneous_band(
     moving = (se > 1e-12) & (shares > 0) & (shares < 1)
     point = float(special.stdtrit(m - 1, 0.5 + level / 2))
     critical = _critical(covariance[np.ix_(moving, moving)], m, k - int(moving.sum()), level, draws, rng, point)
-    flat = {alone: wilson(0, m, 1 - (1 - level) / (1 if alone else k)) for alone in (True, False)}
+    reached = (v > 0).sum(axis=0)
 
     def interval(i: int, factor: float, alone: bool) -> Interval:
         s = float(shares[i])
         if not moving[i]:
-            width = flat[alone].high
+            width = wilson(0, int(reached[i]), 1 - (1 - level) / (1 if alone else k)).high
             return Interval(max(0.0, s - width), min(1.0, s + width))
         centre, half = math.log(s / (1 - s)), factor * float(se[i]) / (s * (1 - s))
         return Interval(float(special.expit(centre - half)), float(special.expit(centre + half)))
@@ -84,9 +85,5 @@ def _critical(
     if k == 0:
         return point
     level = 1 - (1 - level) * k / (k + flat)
-    sd = np.sqrt(np.diag(covariance))
-    values, vectors = np.linalg.eigh(covariance / np.outer(sd, sd))
-    root = vectors * np.sqrt(values.clip(0))
-    normal = rng.standard_normal((draws, k)) @ root.T
-    scale = np.sqrt(rng.chisquare(m - 1, draws) / (m - 1))
-    return max(point, float(np.quantile(np.abs(normal).max(axis=1) / scale, level)))
+    drawn = correlated_t(covariance, m - 1, draws, rng)
+    return max(point, float(np.quantile(np.abs(drawn).max(axis=1), level)))

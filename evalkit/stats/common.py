@@ -89,3 +89,11 @@ def score_test(distance: float, variance: float) -> BoundTest:
     else:  # only at a bound of -1, 0 or 1 that the data meet exactly, or miss for certain
         z = 0.0 if abs(distance) < 1e-12 else math.copysign(40.0, distance)
     return BoundTest(statistic=z, p_above=float(special.ndtr(-z)), p_below=float(special.ndtr(z)))
+
+
+def correlated_t(covariance: np.ndarray, df: float, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Draws of t values with the correlation of `covariance` [J, J], all variances positive: [draws, J]."""
+    sd = np.sqrt(np.diag(covariance))
+    values, vectors = np.linalg.eigh(covariance / np.outer(sd, sd))
+    drawn = rng.standard_normal((draws, len(sd))) @ (vectors * np.sqrt(values.clip(0))).T
+    return drawn if math.isinf(df) else drawn / np.sqrt(rng.chisquare(df, (draws, 1)) / df)

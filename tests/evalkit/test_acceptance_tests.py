@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from evalkit import stats
 from evalkit.acceptance import (
     by_answer_length,
     by_category,
@@ -15,8 +16,9 @@ from evalkit.acceptance import (
     looks_forced,
     positions,
     summarize,
+    survival_covariance,
 )
-from evalkit.acceptance.clusters import histogram_covariance, ratio_band, survival_covariance
+from evalkit.acceptance.clusters import cluster_counts
 from evalkit.records import Sample, StepRecord
 
 
@@ -76,22 +78,6 @@ def test_band_covers_all_positions_at_once() -> None:
         bands = [p.survival_band for p in positions(draw(rng, 120), 7)]
         hit += all(b is not None and b.low <= t.survival <= b.high for b, t in zip(bands, truth, strict=True))
     assert hit / 150 >= 0.95 - 0.059
-
-
-def test_band_is_wider_than_one_position_alone() -> None:
-    rng = np.random.default_rng(1)
-    x, n = rng.binomial(20, 0.5, (80, 5)).astype(float), np.full((80, 5), 20.0)
-    many, one = ratio_band(x, n)[0], ratio_band(x[:, :1], n[:, :1])[0]
-    assert many is not None and one is not None
-    assert (many.high - many.low) > 1.2 * (one.high - one.low)
-
-
-def test_covariances_agree_where_steps_are_independent() -> None:
-    rng = np.random.default_rng(3)
-    counts = rng.multinomial(10, [0.2, 0.3, 0.5], 4000).astype(float)
-    clustered = survival_covariance(counts)
-    se = float(np.sqrt(clustered.sum()))
-    assert np.allclose(clustered, histogram_covariance([int(x) for x in counts.sum(axis=0)], se), rtol=0.1)
 
 
 # --- groups
@@ -154,6 +140,24 @@ def test_lost_gained_and_wasserstein_by_hand() -> None:
     assert test.lost == pytest.approx(0.25) and test.gained == pytest.approx(50 / 102 - 0.25)
     assert test.wasserstein == pytest.approx(test.lost + test.gained)
     assert test.p_over < 0.01 and test.upper > 0.25  # same mean almost, another distribution: told apart
+
+
+def test_a_golden_with_its_own_covariance_is_tested_exactly() -> None:
+    """Its clusters known, the test is that of two clustered samples; from its design effect it is only near."""
+    here, there = draw(np.random.default_rng(5), 150, base=0.78), draw(np.random.default_rng(6), 300)
+    histogram, se, clusters = pooled(there)
+    known = {"margin": 0.2, "histogram": histogram, "se": se, "clusters": clusters}
+    exact = distribution_test(here, 7, covariance=survival_covariance(there, 7), **known)  # type: ignore[arg-type]
+    near = distribution_test(here, 7, **known)  # type: ignore[arg-type]
+    a, b = cluster_counts(here, 7), cluster_counts(there, 7)
+    assert exact is not None and near is not None
+    gap = np.array(exact.here) - np.array(exact.golden)
+    twin = stats.lost_test(gap, stats.survival_covariance(a) + stats.survival_covariance(b), 0.2, len(a) - 1, 0.05)
+    assert (exact.upper, exact.p_under, exact.p_equal) == pytest.approx(
+        (twin.upper, twin.p_under, twin.p_equal), rel=1e-4
+    )
+    assert exact.upper != near.upper and exact.upper == pytest.approx(near.upper, rel=0.1)
+    assert exact.p_equal == pytest.approx(near.p_equal, rel=0.5)
 
 
 @pytest.mark.stat

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from evalkit.acceptance import survival_covariance
 from evalkit.cli import main
 from evalkit.errors import EvalkitError
 from evalkit.golden import (
@@ -139,6 +140,33 @@ def test_sidecar_belongs_to_its_curve(tmp_path: Path) -> None:
     beside.unlink()
     with pytest.raises(EvalkitError, match="does not exist, though the curve names it"):
         read_curve(path)
+
+
+def test_sidecar_keeps_the_covariance_that_the_distribution_test_needs(tmp_path: Path) -> None:
+    path, run = tmp_path / "g.yaml", make_run(3)
+    record_curve([run], path)
+    value = lookup(read_curve(path), 3)
+    assert value.se is not None and value.covariance is not None
+    assert value.covariance == survival_covariance(run.samples, 3)
+    assert sum(map(sum, value.covariance)) == pytest.approx(value.se**2, rel=1e-3)
+    record_curve([make_run(5, seed=1)], path)  # the value that stays keeps its own
+    assert lookup(read_curve(path), 3).covariance == value.covariance
+
+    beside = evidence_path(path)
+    data = json.loads(beside.read_text())
+    rows = data["gradeschool-m3"]["thinking_off"]["3"]
+    for broken, words in [
+        ([[0.1]], "1 rows, expected 3 by 3"),
+        ([[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]], "contradicts"),
+        ([[0.1, 0, 0], [1, 0.1, 0], [0, 0, "x"]], "not all numbers"),
+    ]:
+        beside.write_text(json.dumps(data | {"gradeschool-m3": {"thinking_off": {
+            **data["gradeschool-m3"]["thinking_off"], "3": rows | {"survival_covariance": broken}}}}))  # fmt: skip
+        with pytest.raises(EvalkitError, match=words):
+            read_curve(path)
+    del rows["survival_covariance"]  # as recorded before there was one
+    beside.write_text(json.dumps(data))
+    assert lookup(read_curve(path), 3).covariance is None
 
 
 def test_evidence_inside_the_file_is_still_read(tmp_path: Path) -> None:

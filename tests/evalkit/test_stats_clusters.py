@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats as sp
 
 from evalkit import stats
+from evalkit.acceptance import implied_groups
 from evalkit.audit.population import POPULATIONS
 
 
@@ -164,7 +164,16 @@ def test_band_at_the_boundary() -> None:
     assert stats.simultaneous_band(hits[:1], np.array([5]), rng()) is None
 
 
-# --- histograms
+def test_band_counts_only_clusters_that_reach_a_position() -> None:
+    """All of 3 clusters' 9 trials hit: no more is known for 200 clusters that never got there."""
+    few = np.zeros((203, 1)), np.zeros((203, 1))
+    few[0][:3] = few[1][:3] = 3
+    hits, sizes = np.column_stack([np.tile([1, 2], 102)[:203], few[0]]), np.column_stack([np.full(203, 3), few[1]])
+    band = stats.simultaneous_band(hits, sizes, rng())
+    assert band is not None and band.intervals[1].low < 0.5 and band.intervals[1].high == 1
+
+
+# --- survival curves
 
 
 def _table(seed: int, m: int, which: int = 0) -> np.ndarray:
@@ -172,67 +181,109 @@ def _table(seed: int, m: int, which: int = 0) -> np.ndarray:
     return -np.diff(np.column_stack([sizes, hits, np.zeros(m)]), axis=1)
 
 
-def test_permutation_is_all_permutations() -> None:
-    a, b = np.array([[3, 1], [2, 2], [4, 0]]), np.array([[0, 4], [1, 3]])
-    both = np.concatenate([a, b])
-    found = stats.histogram_permutation_test(a, b, rng(16), draws=20_000)
-    distances = []
-    for first in itertools.combinations(range(5), 3):
-        rest = [i for i in range(5) if i not in first]
-        distances.append(stats.wasserstein_1(both[list(first)].sum(axis=0), both[rest].sum(axis=0)))
-    exact = np.mean([d >= found.distance - 1e-12 for d in distances])
-    assert found.p == pytest.approx(exact, abs=0.01)
-    assert found.distance == pytest.approx(stats.wasserstein_1([9, 3], [1, 7]))
-    assert found.shift == pytest.approx(3 / 12 - 7 / 8)
+def _survival(counts: np.ndarray) -> np.ndarray:
+    return stats.survival_counts(counts)[:, 1:].sum(axis=0) / counts.sum()
+
+
+def _two(a: np.ndarray, b: np.ndarray, margin: float = 0.1) -> stats.LostTest:
+    covariance = stats.survival_covariance(a) + stats.survival_covariance(b)
+    return stats.lost_test(_survival(a) - _survival(b), covariance, margin, min(len(a), len(b)) - 1, 0.05)
+
+
+def _against(a: np.ndarray, shares: np.ndarray) -> float:
+    gap = _survival(a) - _survival(shares[None])
+    return stats.equal_test(gap, stats.survival_covariance(a), len(a) - 1)
+
+
+def _permuted(a: np.ndarray, b: np.ndarray, draws: int) -> float:
+    """Slow twin of the equality test: whole clusters change sides (Pitman), the statistic is Wasserstein-1."""
+    both, seeded = np.concatenate([a, b]), rng(23)
+
+    def distance(order: np.ndarray) -> float:
+        return stats.wasserstein_1(both[order[: len(a)]].sum(axis=0), both[order[len(a) :]].sum(axis=0))
+
+    found = distance(np.arange(len(both)))
+    reached = sum(distance(seeded.permutation(len(both))) >= found - 1e-12 for _ in range(draws))
+    return (1 + reached) / (1 + draws)
 
 
 def test_steps_are_not_prompts() -> None:
     """Copying every step ten times within its prompt changes no p-value; a test over steps would."""
     a, b = _table(17, 40), _table(18, 40)
-    assert stats.histogram_test(10 * a, 10 * b).p == pytest.approx(stats.histogram_test(a, b).p)
+    once, copied = _two(a, b), _two(10 * a, 10 * b)
+    assert copied.p_equal == pytest.approx(once.p_equal) and copied.p_under == pytest.approx(once.p_under)
     shares = _table(19, 4000).sum(axis=0) / _table(19, 4000).sum()
-    fixed = stats.histogram_test_fixed(a, shares).p
-    assert stats.histogram_test_fixed(10 * a, shares).p == pytest.approx(fixed)
+    fixed = _against(a, shares)
+    assert _against(10 * a, shares) == pytest.approx(fixed)
     steps = 10 * a.sum(axis=0)
     assert sp.chisquare(steps, shares * steps.sum()).pvalue < 1e-20 < 1e-4 < fixed
 
 
-def test_independent_steps_give_the_plain_chi_square() -> None:
+def test_independent_steps_of_two_values_give_the_plain_chi_square() -> None:
+    units = np.eye(2)[(rng(20).random(4000) < 0.52).astype(int)]
+    found = _against(units, np.array([0.5, 0.5]))
+    assert found == pytest.approx(sp.chisquare(units.sum(axis=0), [2000, 2000]).pvalue, rel=0.01)
+
+
+def test_independent_steps_give_the_multinomials_own_p_value() -> None:
+    """Of the same statistic, the sum of squared t values, over 400,000 simulated samples: p is known to 6 %."""
     shares = np.array([0.2, 0.3, 0.4, 0.1])
     units = np.eye(4)[rng(20).choice(4, 4000, p=[0.21, 0.31, 0.37, 0.11])]
-    found, plain = stats.histogram_test_fixed(units, shares).p, sp.chisquare(units.sum(axis=0), shares * 4000).pvalue
-    assert found == pytest.approx(plain, rel=0.25)
+    survival = _survival(shares[None])
+    drawn = _survival_rows(rng(25).multinomial(4000, shares, 400_000) / 4000) - survival
+    statistic = (drawn**2 / (survival * (1 - survival))).sum(axis=1)
+    gap = _survival(units) - survival
+    plain = (statistic >= (gap**2 / (survival * (1 - survival))).sum()).mean()
+    assert _against(units, shares) == pytest.approx(plain, rel=0.25)
+
+
+def _survival_rows(shares: np.ndarray) -> np.ndarray:
+    return stats.survival_counts(shares)[:, 1:]
+
+
+def test_the_equality_test_agrees_with_its_permutation_twin() -> None:
+    for seed in range(3):
+        a, b = _table(30 + seed, 60), _table(40 + seed, 60)
+        assert _two(a, b).p_equal == pytest.approx(_permuted(a, b, 999), abs=0.1)
 
 
 def test_a_shift_is_found_with_its_size_in_tokens() -> None:
     a, b = _table(21, 300, 0), _table(22, 300, 0)
     b[:, 0] += b[:, 5]
     b[:, 5] = 0
-    for found in (stats.histogram_test(a, b), stats.histogram_permutation_test(a, b, rng(23), draws=199)):
-        assert found.p <= 0.005 and found.clusters == (300, 300)
-        assert found.distance >= abs(found.shift) > 0.2
+    found = _two(b, a)
+    assert found.p_equal <= 0.005 and _permuted(a, b, 199) <= 0.005
+    assert found.lost > 0.2 and found.p_over < 0.005 and found.p_under > 0.99
+    assert _two(b, a, margin=2.0).p_under < 0.005
 
 
-def test_degenerate_histograms() -> None:
+def test_covariances_agree_where_steps_are_independent() -> None:
+    counts = rng(3).multinomial(10, [0.2, 0.3, 0.5], 4000).astype(float)
+    clustered = stats.survival_covariance(counts)
+    se = float(np.sqrt(clustered.sum()))
+    assert np.allclose(clustered, stats.histogram_covariance(counts.sum(axis=0), se), rtol=0.1)
+    assert se == pytest.approx(stats.clustered_ratio(counts @ np.arange(3), counts.sum(axis=1)).se)
+
+
+def test_degenerate_survival() -> None:
     same = np.array([[1, 1], [2, 2]])
-    assert stats.histogram_test(same, same).p == 1.0
-    assert stats.histogram_test_fixed(same, [1.0, 0.0]).p == 0.0
-    short = stats.histogram_test(np.array([[1, 2], [2, 1]]), np.array([[1, 2, 0], [2, 1, 0]]))
-    assert short.p == pytest.approx(1) and short.distance == 0
+    assert _two(same, same).p_equal == 1.0 and _two(same, same).p_under == 0.0
+    assert _against(same, np.array([1.0, 0.0])) == 0.0
+    lost = stats.lost_test([-0.5], np.zeros((1, 1)), 0.1, 9, 0.05)
+    assert (lost.lost, lost.upper, lost.p_under, lost.p_over, lost.p_equal) == (0.5, 0.5, 1.0, 0.0, 0.0)
 
 
 def test_a_curve_alone() -> None:
-    assert stats.implied_sums([3, 5, 7], [2.88, 3.46, 4.04]) == pytest.approx((1.88, 0.58, 0.58))
-    with pytest.raises(ValueError, match="not monotone"):
-        stats.implied_sums([5, 6, 7], [3.59, 3.57, 3.85])
-    with pytest.raises(ValueError, match="above 1 or rising"):
-        stats.implied_sums([1, 2, 3], [1.5, 1.6, 2.0])
-    hits, sizes = next(POPULATIONS[0].draw(rng(24), 400, 1))
-    totals = np.column_stack([hits[:, :3].sum(axis=1), hits[:, 3:5].sum(axis=1), hits[:, 5:].sum(axis=1)])
-    s = POPULATIONS[0].survival
-    true = [sum(s[:3]), sum(s[3:5]), sum(s[5:])]
-    assert stats.sums_test(totals, sizes, true) > 0.01
-    assert stats.sums_test(totals, sizes, [true[0], true[1] + 0.1, true[2] - 0.1]) < 1e-3
+    assert implied_groups({3: 2.88, 5: 3.46, 7: 4.04})[1] == pytest.approx((1.88, 0.58, 0.58))
+    with pytest.raises(ValueError, match="falls"):
+        implied_groups({5: 3.59, 6: 3.57, 7: 3.85})
+    with pytest.raises(ValueError, match="rises faster"):
+        implied_groups({1: 1.5, 2: 1.6, 3: 2.0})
+    table = _table(24, 400)
+    pick = np.array([[1, 1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 1, 1]])
+    true, covariance = pick @ POPULATIONS[0].survival, pick @ stats.survival_covariance(table) @ pick.T
+    assert stats.equal_test(pick @ _survival(table) - true, covariance, 399) > 0.01
+    assert stats.equal_test(pick @ _survival(table) - true - [0, 0.1, -0.1], covariance, 399) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -256,11 +307,13 @@ def test_a_curve_alone() -> None:
         lambda: stats.bootstrap_se([float("nan"), 1], rng()),
         lambda: stats.simultaneous_band(np.array([[2]]), np.array([1]), rng()),
         lambda: stats.simultaneous_band(np.array([[0], [0]]), np.array([0, 0]), rng()),
-        lambda: stats.histogram_test(np.array([[1, 2]]), np.array([[1, 2], [1, 1]])),
-        lambda: stats.histogram_test(np.array([[-1, 2]]), np.array([[1, 2], [1, 1]])),
-        lambda: stats.histogram_test_fixed(np.array([[1, 2], [1, 2]]), [0.5, 0.6]),
-        lambda: stats.implied_sums([3, 2], [2.0, 2.5]),
-        lambda: stats.sums_test(np.ones((2, 2)), [1, 1], [1]),
+        lambda: stats.survival_covariance(np.array([[1, 2]])),
+        lambda: stats.survival_covariance(np.array([[-1, 2], [1, 1]])),
+        lambda: stats.histogram_covariance([0, 0], 0.1),
+        lambda: stats.histogram_covariance([3, 2], float("nan")),
+        lambda: stats.lost_test([0.1, 0.2], np.ones((1, 1)), 0.1, 9, 0.05),
+        lambda: stats.lost_test([float("nan")], np.ones((1, 1)), 0.1, 9, 0.05),
+        lambda: stats.equal_test([0.1], np.ones((1, 1)), 0),
         lambda: stats.power_threshold(0.5, 10, 11),
     ],
 )

@@ -40,7 +40,8 @@ def analyse(sweep: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]) 
         stats.ratio_interval(estimate, golden)
         histogram = -np.diff(np.column_stack([sizes, hits, np.zeros(n)]), axis=1)
         stats.simultaneous_band(hits, sizes, np.random.default_rng(1))
-        stats.histogram_test(histogram, histogram)
+        covariance = 2 * stats.survival_covariance(histogram)
+        stats.lost_test(hits.sum(axis=0) / sizes.sum() - 0.01, covariance, 0.2, 79, 0.05)
     return stats.holm(p_values)
 
 
