@@ -7,6 +7,7 @@ standard errors, an interval's coverage may leave its range by as much.
 from __future__ import annotations
 
 from evalkit.audit.row import QUICK, Row, Sizes
-from evalkit.audit.rules import Audit, Rules
+from evalkit.audit.rules import Rules
+from evalkit.audit.simulate import Audit
 
 __all__ = ["QUICK", "Audit", "Row", "Rules", "Sizes"]

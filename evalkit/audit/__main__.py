@@ -10,7 +10,8 @@ from pathlib import Path
 
 from evalkit.audit.page import PAGE, rendered, write
 from evalkit.audit.row import QUICK, Sizes
-from evalkit.audit.rules import SEED, Audit
+from evalkit.audit.rules import SEED
+from evalkit.audit.simulate import Audit
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,14 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from evalkit.audit.row import ALPHA, Row
-from evalkit.audit.rules import Audit
+from evalkit.audit.simulate import Audit
 
 MARKS = ("<!-- audit -->", "<!-- /audit -->")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
 INTRO = """# Realised error rates
 
 Made by `make audit`; nothing between the markers is typed by hand. What the rules promise: `evalkit/stats/`, each
-module with its sources. What they are put to: `evalkit/audit/rules.py` and `population.py`.
+module with its sources. What they are put to: `evalkit/audit/simulate.py`, `survival.py` and
+`population.py`.
 
 """
 

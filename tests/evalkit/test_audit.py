@@ -121,6 +121,13 @@ def first_repeat_only(differences: np.ndarray, bound: float) -> stats.BoundTest:
     return stats.BoundTest(statistic=t, p_above=p, p_below=1 - p)
 
 
+def steps_as_prompts(
+    difference: np.ndarray, covariance: np.ndarray, margin: float, df: float, alpha: float
+) -> stats.LostTest:
+    """As if every prompt had been four."""
+    return stats.lost_test(difference, covariance / 4, margin, df, alpha)
+
+
 @pytest.mark.stat
 @pytest.mark.parametrize(
     ("rules", "part"),
@@ -134,6 +141,11 @@ def first_repeat_only(differences: np.ndarray, bound: float) -> stats.BoundTest:
         (Rules(wilson=lambda c, n: stats.Interval(c / n - 0.009, c / n + 0.009)), "one_proportion"),
         (Rules(two_proportion_test=lambda a, n, b, m, bound: wald_unpaired(a / n - b / m - bound)), "unpaired"),
         (Rules(simultaneous_band=lambda h, v, rng, draws: pointwise(stats.simultaneous_band(h, v, rng))), "band"),
+        (
+            Rules(simultaneous_band=lambda h, v, rng, draws: pointwise(stats.simultaneous_band(h, v, rng))),
+            "conditional_band",
+        ),
+        (Rules(lost_test=steps_as_prompts), "lost"),
     ],
     ids=lambda x: x if isinstance(x, str) else None,
 )

@@ -228,13 +228,13 @@ def test_independent_steps_of_two_values_give_the_plain_chi_square() -> None:
 def test_independent_steps_give_the_multinomials_own_p_value() -> None:
     """Of the same statistic, the sum of squared t values, over 400,000 simulated samples: p is known to 6 %."""
     shares = np.array([0.2, 0.3, 0.4, 0.1])
-    units = np.eye(4)[rng(20).choice(4, 4000, p=[0.21, 0.31, 0.37, 0.11])]
+    units = np.eye(4)[rng(20).choice(4, 4000, p=[0.205, 0.305, 0.385, 0.105])]
     survival = _survival(shares[None])
     drawn = _survival_rows(rng(25).multinomial(4000, shares, 400_000) / 4000) - survival
     statistic = (drawn**2 / (survival * (1 - survival))).sum(axis=1)
     gap = _survival(units) - survival
     plain = (statistic >= (gap**2 / (survival * (1 - survival))).sum()).mean()
-    assert _against(units, shares) == pytest.approx(plain, rel=0.25)
+    assert _against(units, shares) == pytest.approx(plain, rel=0.15)
 
 
 def _survival_rows(shares: np.ndarray) -> np.ndarray:
