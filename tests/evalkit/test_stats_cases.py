@@ -1,4 +1,4 @@
-"""The public cases that are statistics, by number: the right value of each. docs/cases-statistics.md lists them."""
+"""The public cases that are statistics, by number: the right value of each. docs/cases.md lists them."""
 
 from __future__ import annotations
 
