@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evalkit.records import Outcome, Run, Sample, Verdict
+from evalkit.records import Bucket, Outcome, Run, Sample, Verdict
 
 COLOUR = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
 
@@ -22,15 +21,6 @@ def console(stderr: bool = False) -> Console:
     """The console; wide enough for one table where the output is no terminal."""
     made = Console(stderr=stderr, highlight=False, soft_wrap=True)
     return made if made.is_terminal else Console(stderr=stderr, highlight=False, soft_wrap=True, width=160)
-
-
-def mean_and_se(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and standard error, sqrt(p (1 - p) / (n - 1)) for scores of 0 and 1, as lm-eval has it."""
-    n = len(values)
-    mean = sum(values) / n
-    if n < 2:
-        return mean, None
-    return mean, math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
 
 
 def filter_names(samples: Iterable[Sample]) -> list[str]:
@@ -44,29 +34,41 @@ def filter_names(samples: Iterable[Sample]) -> list[str]:
 def run_rows(run: Run) -> list[tuple[str, str]]:
     """A run in figures: (what, value)."""
     from evalkit.acceptance import summarize  # numpy
+    from evalkit.report import text
 
     answered = [s for s in run.samples if not s.error]
     rows = []
     for name in filter_names(answered):
-        values = [s.scores[name] for s in answered if name in s.scores]
-        mean, se = mean_and_se(values)
-        spread = f" ± {se:.4f}" if se is not None else ""
-        rows.append((name, f"{mean:.4f}{spread}  ({sum(values):g}/{len(values)})"))
+        rows.append((name, text.mean_score([s.scores[name] for s in answered if name in s.scores])))
+    rows += _canonical_row(answered, run)
     found = summarize(run.samples, run.cell.get("k"))
     if found.accepted_length is not None and found.acceptance_rate is not None:
-        spread = f" ± {found.se:.3f}" if found.se is not None else ""
-        rows.append(("accepted length", f"{found.accepted_length:.3f}{spread}  (of at most {found.k + 1})"))
-        rows.append(("acceptance rate", f"{found.acceptance_rate:.4f}"))
+        length = text.length(found.accepted_length) + text.spread(found.se, 3)
+        rows.append(("accepted length", f"{length}  (of at most {found.k + 1})"))
+        rows.append(("acceptance rate", text.share(found.acceptance_rate)))
     steps = f"{found.steps} verify" + (f", {found.steps_without_draft} plain" if found.steps_without_draft else "")
     rows.append(("steps", steps if found.steps else f"{found.steps_without_draft} plain"))
     rows.append(("samples", f"{len(run.samples)} of {run.task_size}" if len(run.samples) < run.task_size
                  else f"{len(run.samples)}"))  # fmt: skip
     rows.append(("truncated", str(sum(s.finish_reason == "length" for s in answered))))
     rows.append(("failed", str(len(run.samples) - len(answered))))
-    speed = f"{run.output_tokens / run.seconds:.0f} tokens/s" if run.seconds else "-"
+    speed = text.speed(run.output_tokens, run.seconds, comma="") if run.seconds else "-"
     rows.append(("speed", f"{speed}  ({run.output_tokens} tokens)"))
     rows.append(("time", f"{run.seconds:.1f} s"))
     return rows
+
+
+def _canonical_row(answered: Sequence[Sample], run: Run) -> list[tuple[str, str]]:
+    """The canonical score, and every bucket that is no answer; nothing for a run stored without it."""
+    from evalkit.report import text
+    from evalkit.shares import bucket_counts
+
+    graded = [s.canonical for s in answered if s.canonical is not None]
+    if not graded:
+        return []
+    others = {b.value: n for b, n in bucket_counts(run.samples).items() if b is not Bucket.ANSWERED}
+    score = text.mean_score([float(c.correct is True) for c in graded])
+    return [("canonical", "; ".join(part for part in (score, text.counted(others)) if part))]
 
 
 def run_table(run: Run) -> Table:

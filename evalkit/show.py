@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from evalkit.acceptance import AcceptanceStats, Group, by_answer_length, by_category, positions, summarize
 from evalkit.acceptance.model import FEW_CLUSTERS
 from evalkit.records import Run, Sample
+from evalkit.report import text
 from evalkit.stats import Interval
 
 WIDTH = 80
@@ -29,15 +30,15 @@ def run_text(run: Run) -> str:
 
 
 def _acceptance(run: Run, found: AcceptanceStats) -> str:
-    if found.accepted_length is None:
+    if found.accepted_length is None or found.acceptance_rate is None:
         return ""
-    rows = [("accepted length", f"{found.accepted_length:.3f}{_span(found)}")]
+    rows = [("accepted length", f"{text.length(found.accepted_length)}{_span(found)}")]
     if found.pooled_differs():
-        rows.append(("mean of requests", f"{found.mean_of_requests:.3f}  (not the published definition)"))
-    rows.append(("  trimmed at stops", f"{found.accepted_length_trimmed:.3f}"))
+        rows.append(("mean of requests", f"{text.length(found.mean_of_requests)}  (not the published definition)"))
+    rows.append(("  trimmed at stops", text.length(found.accepted_length_trimmed)))
     if found.emitted_per_step is not None:
-        rows.append(("tokens a forward", f"{found.emitted_per_step:.3f}  (steps without a draft included)"))
-    rows.append(("acceptance rate", f"{found.acceptance_rate:.4f}  (of K={found.k} drafts; falls with K)"))
+        rows.append(("tokens a forward", f"{text.length(found.emitted_per_step)}  (steps without a draft included)"))
+    rows.append(("acceptance rate", f"{text.share(found.acceptance_rate)}  (of K={found.k} drafts; falls with K)"))
     rows.append(("useful K", f"{found.useful_k}  (last position that over 5 % of the steps reach)"))
     if found.design_effect is not None:
         rows.append(("design effect", f"{found.design_effect:.2f}  ({found.clusters} documents)"))
@@ -53,7 +54,7 @@ def _span(found: AcceptanceStats) -> str:
     if found.interval is None:
         return "  (one document: no interval)"
     few = f", few documents: {found.clusters}" if found.clusters < FEW_CLUSTERS else ""
-    return f"  95 % {found.interval.low:.3f} .. {found.interval.high:.3f}{few}"
+    return f"  95 % {text.interval(found.interval.low, found.interval.high, 3)}{few}"
 
 
 def _positions(run: Run, found: AcceptanceStats) -> str:
@@ -62,25 +63,26 @@ def _positions(run: Run, found: AcceptanceStats) -> str:
         "  j   steps  S_j     95 %, all j at once  conditional  95 %, all j at once",
     ]
     for p in positions(run.samples, found.k):
-        conditional = f"{p.conditional:.4f}" if p.conditional is not None else "none  "
+        conditional = "none  " if p.conditional is None else text.share(p.conditional)
         rows.append(
-            f"  {p.position:<2} {p.steps:>6}  {p.survival:.4f}  {_band(p.survival_band)}     {conditional}"
+            f"  {p.position:<2} {p.steps:>6}  {text.share(p.survival)}  {_band(p.survival_band)}     {conditional}"
             f"       {_band(p.conditional_band)}"
         )
     return "\n".join(row.rstrip() for row in rows) if found.steps else ""
 
 
 def _band(band: Interval | None) -> str:
-    return f"{band.low:.4f} .. {band.high:.4f}" if band is not None else " " * 16
+    return text.interval(band.low, band.high) if band is not None else " " * 16
 
 
 def _groups(title: str, groups: Sequence[Group]) -> str:
     width = max(24, *(min(len(g.label), 40) for g in groups)) if groups else 24
     rows = [f"{title:{width + 2}} samples    steps  accepted length"]
     for g in groups:
-        length = "-" if g.accepted_length is None else f"{g.accepted_length:.3f}"
-        spread = f" ± {g.se:.3f}" if g.se is not None else ""
-        rows.append(f"  {(g.label or 'none')[:width]:{width}} {g.samples:7} {g.steps:8}  {length}{spread}")
+        length = "-" if g.accepted_length is None else text.length(g.accepted_length)
+        rows.append(
+            f"  {(g.label or 'none')[:width]:{width}} {g.samples:7} {g.steps:8}  {length}{text.spread(g.se, 3)}"
+        )
     return "\n".join(rows)
 
 

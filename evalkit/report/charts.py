@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from evalkit.stats import Interval
+
 WIDTH, HEIGHT = 560, 270
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 22, 46
 
@@ -65,12 +67,17 @@ def histogram(shares: Sequence[float], golden: Sequence[float]) -> str:
     return _frame([str(i) for i in range(len(shares))], "accepted drafts in a step", top, title, "".join(body))
 
 
-def survival(observed: Sequence[float], golden: Sequence[float | None]) -> str:
-    """Line with dots: share of steps whose first i drafts were accepted. Diamonds: golden or implied."""
+def survival(observed: Sequence[float], golden: Sequence[float | None], bands: Sequence[Interval | None] = ()) -> str:
+    """Line with dots: share of steps whose first i drafts were accepted. Area and whiskers: its band. Diamonds: golden
+    or implied."""
     slot = (WIDTH - LEFT - RIGHT) / max(len(observed), 1)
     xs = [LEFT + (i + 0.5) * slot for i in range(len(observed))]
     points = " ".join(f"{x:.1f},{_y(v, 1):.1f}" for x, v in zip(xs, observed, strict=True))
-    body = [f'<polyline class="line" points="{points}"/>']
+    known = [(x, band) for x, band in zip(xs, bands, strict=False) if band is not None]
+    edge = [f"{x:.1f},{_y(b.high, 1):.1f}" for x, b in known] + [f"{x:.1f},{_y(b.low, 1):.1f}" for x, b in known[::-1]]
+    body = [f'<polygon class="band" points="{" ".join(edge)}"/>'] if known else []
+    body += [_whisker(x, _y(band.low, 1), _y(band.high, 1)) for x, band in known]
+    body.append(f'<polyline class="line" points="{points}"/>')
     for x, value, there in zip(xs, observed, golden or [None] * len(observed), strict=True):
         y = _y(value, 1)
         below = there is not None and there > value
@@ -81,6 +88,11 @@ def survival(observed: Sequence[float], golden: Sequence[float | None]) -> str:
         body.append(f'<text class="value" x="{x:.1f}" y="{y + lift:.1f}" text-anchor="middle">{100 * value:.1f}</text>')
     title = "Share of verify steps whose first i drafts were all accepted"
     return _frame([str(i + 1) for i in range(len(observed))], "position i in the block", 1.0, title, "".join(body))
+
+
+def _whisker(x: float, low: float, high: float) -> str:
+    caps = "".join(f"M{x - 5:.1f} {y:.1f}H{x + 5:.1f}" for y in (low, high))
+    return f'<path class="whisker" d="M{x:.1f} {low:.1f}V{high:.1f}{caps}"/>'
 
 
 def _diamond(x: float, y: float, half: float) -> str:

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from evalkit.acceptance import AcceptanceStats, Calibration
+from evalkit.acceptance import AcceptanceStats, Calibration, Group, Position
 from evalkit.golden import Curve, GoldenValue
+from evalkit.records import Verdict
 from evalkit.report import text
 from evalkit.report.text import Table
+from evalkit.stats import Interval
 
+BAND = "95 %, all at once"
 NO_DRAFT = "This run has K=0: nothing was drafted, so there is no accepted length to report."
 
 
@@ -134,15 +137,53 @@ def histogram_table(found: AcceptanceStats, golden: GoldenView) -> Table:
                  align="lrrrr", rows=tuple(rows))  # fmt: skip
 
 
-def survival_table(found: AcceptanceStats, golden: GoldenView) -> Table:
+def survival_table(curve: Sequence[Position], golden: GoldenView) -> Table:
     rows = []
-    for i, here in enumerate(found.survival):
+    for i, p in enumerate(curve):
         there = golden.survival[i] if golden.survival else None
-        rows.append((str(i + 1), text.share(here), *_beside(here, there), _conditional(found.conditional[i])))
+        rows.append((str(p.position), text.share(p.survival), _band(p.survival_band), *_beside(p.survival, there),
+                     _conditional(p.conditional), _band(p.conditional_band)))  # fmt: skip
     source = golden.survival_from or "golden"
     return Table(name="survival", caption="Steps whose drafts were all accepted up to a position",
-                 columns=("position", "share", source, "difference", "given those before"),
-                 align="lrrrr", rows=tuple(rows))  # fmt: skip
+                 columns=("position", "share", BAND, source, "difference", "given those before", BAND),
+                 align="lrrrrrr", rows=tuple(rows))  # fmt: skip
+
+
+def _band(band: Interval | None) -> str:
+    return "no band" if band is None else text.interval(band.low, band.high)
+
+
+def distribution_table(verdict: Verdict | None) -> Table:
+    """What the check of the distribution found, as the size of the effect: tokens a step."""
+    numbers = next((c.numbers for c in verdict.checks if "wasserstein" in c.numbers), {}) if verdict else {}
+    rows = [
+        (name, f"{numbers[key]:.3f}", what)
+        for key, name, what in (
+            ("lost", "lost", "at the positions that accept less than the golden's; judged"),
+            ("upper", "lost at most", "one-sided bound, clustered by document"),
+            ("margin", "margin", "a larger loss fails"),
+            ("gained", "gained", "at the positions that accept more"),
+            ("wasserstein", "lost and gained", "Wasserstein-1 of the two distributions"),
+        )
+        if key in numbers
+    ]
+    if numbers.get("p_equal") is not None:
+        rows.append(("p, no difference", f"{numbers['p_equal']:.2g}", "says whether, not how much"))
+    return Table(name="distribution", caption="Accepted drafts against the golden, in tokens a step",
+                 columns=("effect", "value", "what it is"), align="lrl", rows=tuple(rows))  # fmt: skip
+
+
+def group_table(name: str, caption: str, label: str, groups: Sequence[Group]) -> Table:
+    """Accepted length of the samples with one label."""
+    rows = tuple(
+        (g.label or "none", text.count(g.samples), text.count(g.steps),
+         "no verify step" if g.accepted_length is None else text.length(g.accepted_length) + text.spread(g.se, 3),
+         "-" if not g.survival else text.share(g.survival[0]), "-" if not g.survival else text.share(g.survival[-1]))
+        for g in groups
+    )  # fmt: skip
+    return Table(name=name, caption=caption, align="lrrrrr", rows=rows,
+                 columns=(label, "samples", "verify steps", "accepted length", "first draft kept", "all kept"),
+                 missing="The samples of this run have no such label.")  # fmt: skip
 
 
 def _beside(here: float, there: float | None) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from evalkit.acceptance import AcceptanceStats
+from evalkit.acceptance import AcceptanceStats, by_answer_length, by_category, positions
 from evalkit.baseline import Baseline, ReferenceScore, atomic_write, mark
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Run, Verdict
@@ -49,7 +49,7 @@ def render(
         acceptance=steps,
         no_draft=drafts.NO_DRAFT,
         golden=view,
-        drafts=_draft_parts(steps, view) if steps is not None else None,
+        drafts=_draft_parts(run, verdict, steps, view) if steps is not None else None,
         buckets=tables.bucket_table(run),
         disagreement=tables.disagreement_table(run),
         groups=samples.changed_samples(run, baseline),
@@ -84,14 +84,24 @@ def _template() -> jinja2.Template:
     return environment.get_template("report.html.j2")
 
 
-def _draft_parts(found: AcceptanceStats, view: drafts.GoldenView) -> dict[str, object]:
+def _draft_parts(
+    run: Run, verdict: Verdict | None, found: AcceptanceStats, view: drafts.GoldenView
+) -> dict[str, object]:
     shares = [n / found.steps for n in found.histogram]
+    curve = positions(run.samples, found.k)
+    bands = [p.survival_band for p in curve]
+    categories = [g for g in by_category(run.samples, found.k) if g.label]
+    lengths = by_answer_length(run.samples, found.k)
     return {
         "figures": drafts.acceptance_table(found, view),
+        "distribution": drafts.distribution_table(verdict),
         "histogram": drafts.histogram_table(found, view),
         "histogram_chart": Markup(charts.histogram(shares, view.histogram)),
-        "survival": drafts.survival_table(found, view),
-        "survival_chart": Markup(charts.survival(found.survival, view.survival)),
+        "survival": drafts.survival_table(curve, view),
+        "survival_chart": Markup(charts.survival(found.survival, view.survival, bands)),
+        "banded": any(bands),
+        "lengths": drafts.group_table("lengths", "Accepted length by tokens of the answer", "tokens", lengths),
+        "categories": drafts.group_table("categories", "Accepted length by category", "category", categories),
         "calibration": drafts.calibration_table(found.calibration),
     }
 

@@ -56,14 +56,13 @@ def summary_table(run: Run, acceptance: AcceptanceStats | None, verdict: Verdict
     graded = [c for s in run.samples if not s.error and (c := s.canonical) is not None]
     if graded:
         rows.append(("canonical", text.score(sum(c.correct is True for c in graded), len(graded))))
-        counts = {bucket: n for bucket, n in bucket_counts(run.samples).items() if n}
-        rows.append(("buckets", ", ".join(f"{bucket.value} {text.count(n)}" for bucket, n in counts.items())))
+        rows.append(("buckets", text.counted({b.value: n for b, n in bucket_counts(run.samples).items()})))
     rows.append(("accepted length", accepted_length_words(run, acceptance)))
     if acceptance is not None and acceptance.acceptance_rate is not None:
         rows.append(("acceptance rate", text.share(acceptance.acceptance_rate)))
     rows.append(("failed, truncated", f"{text.count(failed)}, {text.count(truncated)}"))
     if run.seconds > 0:
-        speed = f" ({run.output_tokens / run.seconds:,.0f} tokens/s)" if run.output_tokens else ""
+        speed = f" ({text.speed(run.output_tokens, run.seconds)})" if run.output_tokens else ""
         rows.append(("generated", f"{text.count(run.output_tokens)} tokens in {text.duration(run.seconds)}{speed}"))
     rows.append(("verdict", f"{outcome(verdict)}: {reason(verdict)}"))
     return rows

@@ -226,7 +226,7 @@ def provenance(run: Run) -> tuple[Fact, ...]:
     facts += [(name.replace("_", " "), value) for name, value in prints.items() if name.endswith(("_sha", "_hash"))]
     facts += [("device", device)]
     facts += [(name, value) for name, value in where.items() if name not in ("command", "device", "notes")]
-    speed = f", {run.output_tokens / run.seconds:,.0f} tokens/s" if run.seconds > 0 and run.output_tokens else ""
+    speed = f", {text.speed(run.output_tokens, run.seconds)}" if run.seconds > 0 and run.output_tokens else ""
     took = f"{text.duration(run.seconds)} for {text.count(run.output_tokens)} output tokens{speed}"
     facts.append(("generation", took if run.seconds > 0 else "time not recorded"))
     return tuple(Fact(name=name, value=text.plain(value)) for name, value in facts)

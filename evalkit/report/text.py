@@ -1,8 +1,9 @@
-"""Numbers and untrusted text as words: the one place where the report and the command line format anything."""
+"""Numbers and untrusted text as words: the one place where the page, the summary and the terminal format anything."""
 
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,13 +54,35 @@ def interval(low: float, high: float, decimals: int = 4, plus: bool = False) -> 
     return f"{low:{mark}.{decimals}f} .. {high:{mark}.{decimals}f}"
 
 
+def spread(error: float | None, decimals: int = 4) -> str:
+    """` ± 0.0064`; nothing where there is no standard error."""
+    return "" if error is None else f" ± {error:.{decimals}f}"
+
+
 def score(correct: int, n: int) -> str:
     """`0.9431 ± 0.0064 (1244/1319)`: the share, its standard error and the counts."""
     if n == 0:
         return "no scored sample"
     error = stats.proportion_se(correct, n)
-    spread = "(one sample has no standard error)" if error is None else f"± {error:.4f}"
-    return f"{correct / n:.4f} {spread} ({correct}/{n})"
+    alone = " (one sample has no standard error)" if error is None else ""
+    return f"{share(correct / n)}{spread(error)}{alone} ({correct}/{n})"
+
+
+def mean_score(values: Sequence[float]) -> str:
+    """The same of scores that need not be 0 or 1, spaced for a terminal: `0.9431 ± 0.0064  (1244/1319)`."""
+    n, total = len(values), sum(values)
+    square = sum((v - total / n) ** 2 for v in values)
+    error = math.sqrt(square / (n - 1) / n) if n > 1 else None
+    return f"{share(total / n)}{spread(error)}  ({total:g}/{n})"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """`answered 1,318, truncated 1`: what is there at all."""
+    return ", ".join(f"{name} {count(n)}" for name, n in counts.items() if n)
+
+
+def speed(tokens: int, seconds: float, comma: str = ",") -> str:
+    return f"{tokens / seconds:{comma}.0f} tokens/s"
 
 
 def wilson(correct: int, n: int) -> str:

@@ -11,7 +11,8 @@ import pytest
 
 from evalkit import tables
 from evalkit.config import ROOT
-from evalkit.records import Check, Outcome, Verdict
+from evalkit.console import run_rows
+from evalkit.records import Bucket, CanonicalScore, Check, Outcome, Verdict
 from evalkit.show import run_text
 from tests.evalkit.test_golden import make_run
 
@@ -24,6 +25,20 @@ def test_show_fits_80_columns_and_has_every_part() -> None:
                   "by tokens of the answer", "kind 2", "ended by itself", "settings", "temperature"):  # fmt: skip
         assert words in text, words
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_terminal_table_names_every_bucket_that_is_no_answer() -> None:
+    run = make_run(3)
+    assert "canonical" not in dict(run_rows(run))  # stored without one
+    good = CanonicalScore(value="1", correct=True, bucket=Bucket.ANSWERED)
+    samples = [dataclasses.replace(s, text="#### 1", canonical=good) for s in run.samples]
+    table = dict(run_rows(dataclasses.replace(run, samples=tuple(samples))))
+    assert table["canonical"] == "1.0000 ± 0.0000  (60/60)"
+    cut = dataclasses.replace(good, correct=False, bucket=Bucket.TRUNCATED)
+    samples[:2] = [dataclasses.replace(s, canonical=cut) for s in samples[:2]]
+    samples[2] = dataclasses.replace(samples[2], error="cut off", canonical=None)
+    words = dict(run_rows(dataclasses.replace(run, samples=tuple(samples))))["canonical"]
+    assert words == "0.9661 ± 0.0238  (57/59); truncated 2, failed 1"
 
 
 def test_show_of_plain_decoding_says_nothing_of_acceptance() -> None:
