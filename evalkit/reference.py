@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from evalkit.baseline import record_baseline
@@ -17,25 +16,13 @@ from evalkit.golden import baseline_path, golden_path, record_curve
 from evalkit.progress import Progress
 from evalkit.provenance import checkpoint_hash
 from evalkit.records import Run
+from evalkit.report.card import Measured, write_card
 from evalkit.run import run_cell
 from evalkit.store import find_run, list_runs, load_run
 
 BUILD = ROOT / "build" / "reference"
 TARGET, DRAFT, WEAK = "gradeschool-m3", "dspark", "dspark-weak"
 KS = (3, 5, 7)
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The card's runs by what they show."""
-
-    plain: Run  # K=0, float32
-    drafted: dict[int, Run]  # by K, float32
-    weak: dict[int, Run]
-    quant: dict[str, Run]  # K=7, by quant mode
-    few_shot: Run  # K=7, 5 shots
-    block: dict[int, Run]  # by K, drafted at block width
-    sampled: Run  # K=7, temperature 1: what the confidence head was trained to predict
 
 
 def measure(runs_dir: Path, threads: int) -> Measured:
@@ -90,8 +77,6 @@ def main(argv: list[str] | None = None) -> None:
     found = measure(BUILD / "runs", args.threads)
     print(record_baseline(found.plain, baseline_path(TARGET)))
     print(record_curve(list(found.drafted.values()), golden_path(TARGET, DRAFT)))
-    from evalkit.report.card import write_card
-
     print(f"model card: {write_card(found, REFERENCE)}")
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evalkit.acceptance import AcceptanceStats, summarize
 from evalkit.baseline import STRICT, atomic_write, score_bit
 from evalkit.judging import judge_run
 from evalkit.records import Run
 from evalkit.report import text
-
-if TYPE_CHECKING:
-    from evalkit.reference import Measured
 
 _INTRO = """# gradeschool-m3: the embedded target and its DSpark drafts
 
@@ -33,6 +31,19 @@ but nothing was learnt about them. None of the test questions is in the training
 In the later part of training, K and V of a share of the steps passed through NVFP4 and back, with a
 straight-through gradient. The drafts learnt from the target's own greedy answers.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The card's runs by what they show."""
+
+    plain: Run  # K=0, float32
+    drafted: dict[int, Run]  # by K, float32
+    weak: dict[int, Run]
+    quant: dict[str, Run]  # K=7, by quant mode
+    few_shot: Run  # K=7, 5 shots
+    block: dict[int, Run]  # by K, drafted at block width
+    sampled: Run  # K=7, temperature 1: what the confidence head was trained to predict
 
 
 def write_card(found: Measured, folder: Path) -> Path:

@@ -81,7 +81,7 @@ def survival(observed: Sequence[float], golden: Sequence[float | None], bands: S
     for x, value, there in zip(xs, observed, golden or [None] * len(observed), strict=True):
         y = _y(value, 1)
         below = there is not None and there > value
-        lift = 19 if below else -10
+        lift = 19 if below and y + 19 < _y(0, 1) else -10  # never over the axis' own labels
         if there is not None:
             body.append(_diamond(x, _y(there, 1), 26))
         body.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')

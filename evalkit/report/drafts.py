@@ -142,11 +142,11 @@ def survival_table(curve: Sequence[Position], golden: GoldenView) -> Table:
     for i, p in enumerate(curve):
         there = golden.survival[i] if golden.survival else None
         rows.append((str(p.position), text.share(p.survival), _band(p.survival_band), *_beside(p.survival, there),
-                     _conditional(p.conditional), _band(p.conditional_band)))  # fmt: skip
+                     _conditional(p.conditional)))  # fmt: skip
     source = golden.survival_from or "golden"
     return Table(name="survival", caption="Steps whose drafts were all accepted up to a position",
-                 columns=("position", "share", BAND, source, "difference", "given those before", BAND),
-                 align="lrrrrrr", rows=tuple(rows))  # fmt: skip
+                 columns=("position", "share", BAND, source, "difference", "given those before"),
+                 align="lrrrrr", rows=tuple(rows))  # fmt: skip
 
 
 def _band(band: Interval | None) -> str:

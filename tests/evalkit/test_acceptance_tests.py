@@ -68,6 +68,18 @@ def test_a_share_of_zero_has_an_open_side() -> None:
     assert positions([sample(i, [0], 2) for i in range(100)], 2)[1].conditional_band is None
 
 
+def test_the_band_of_survival_never_rises() -> None:
+    """Nothing accepted at the last position, hardly anything before: the last bound is no wider than the one before."""
+    found = positions([sample(i, [1, 0, 2 * (i == 0)], 3) for i in range(30)], 3)
+    bands = [p.survival_band for p in found]
+    assert all(b is not None and b.low <= p.survival <= b.high for b, p in zip(bands, found, strict=True))
+    ends = [(b.low, b.high) for b in bands if b is not None]
+    assert ends == sorted(ends, reverse=True) and [high for _, high in ends] == sorted(
+        (h for _, h in ends), reverse=True
+    )
+    assert found[2].survival == 0 and ends[2][1] == ends[1][1] < 0.1
+
+
 @pytest.mark.stat
 def test_band_covers_all_positions_at_once() -> None:
     """Seed 11, 150 runs of 120 documents: 95 % +- 3.3 simulation standard errors; false alarm under 0.1 %."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.acceptance import summarize
+from evalkit import stats
+from evalkit.acceptance import positions, summarize
 from evalkit.baseline import FLEXIBLE, HASH_CHARS, STRICT, Baseline, ReferenceScore, Row
 from evalkit.errors import EvalkitError
 from evalkit.gate import judge
@@ -324,6 +325,27 @@ def test_charts_draw_what_they_are_given() -> None:
     assert chart.count('class="bar"') == 2 and chart.count('class="golden"') == 2 and ">75.0<" in chart
     assert 'class="golden"' not in charts.histogram([1.0], [])
     assert charts.survival([0.9, 0.5], [0.8, None]).count('class="golden"') == 1
+    banded = charts.survival([0.9, 0.5], [], [stats.Interval(0.85, 0.93), stats.Interval(0.4, 0.6)])
+    assert banded.count('class="band"') == 1 and banded.count('class="whisker"') == 2
+    assert 'class="band"' not in charts.survival([0.9], [], [None])
+
+
+def test_acceptance_is_shown_with_its_band_groups_and_effect(run: Run) -> None:
+    kinds = tuple(replace(s, category=f"kind {s.doc_id % 2}") for s in run.samples)
+    run = replace(run, samples=kinds)
+    golden = make_curve(RECORDED)
+    verdict = judge(run, baseline=make_baseline(run), golden=golden, references=REFERENCES)
+    page = render(run, verdict, acceptance=summarize(run.samples, 7), golden=golden)
+    words, curve = Reader(page).text, positions(run.samples, 7)
+    assert page.count('class="whisker"') == 7 and "95 % band of all positions at once" in words
+    band = curve[0].survival_band
+    assert band is not None and f"{band.low:.4f} .. {band.high:.4f}".replace(" ", "\u00a0") in page
+    assert "<details><summary>Accepted length by category" in page and "kind 1" in words
+    assert "<details><summary>Accepted length by tokens of the answer" in page
+    numbers = next(c.numbers for c in verdict.checks if "wasserstein" in c.numbers)
+    assert f"lost at most {numbers['upper']:.3f}" in words and f"margin {numbers['margin']:.3f}" in words
+    unjudged = Reader(render(run, None, acceptance=summarize(run.samples, 7), golden=golden)).text
+    assert "against the golden, in tokens a step" not in unjudged
 
 
 def test_summary_shares_the_words_of_the_page(run: Run, page: str) -> None:
