@@ -66,15 +66,15 @@ def read_baseline(path: Path) -> Baseline:
 
 def write_report(run: Run, judged: Judged | None, path: Path) -> Path:
     """The HTML report of a run, judged or not."""
-    from evalkit.report import render
+    from evalkit.report.render import render, write_page
 
     standards = judged.standards if judged else goldens.defaults_for(run)
-    return render.write_report(
+    page = render(
         run,
         judged.verdict if judged else None,
         acceptance=summarize(run.samples, run.cell.get("k")),
         golden=standards.golden,
         baseline=standards.baseline,
         references=standards.references,
-        path=path,
     )
+    return write_page(page, path)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from evalkit.acceptance import AcceptanceStats, Calibration, Group, Position
+from evalkit.acceptance import AcceptanceStats, Calibration, Group, Position, implied_groups
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Verdict
 from evalkit.report import text
@@ -32,8 +31,8 @@ class GoldenView:
 def golden_view(golden: GoldenValue | Curve | None, k: int, mode: str | None = None) -> GoldenView:
     """A golden value, or the one at exactly K of a curve (of `mode`, where it has several).
 
-    A curve also gives the survival that its steps imply, AL(i) - AL(i-1), where both are there; a step
-    outside 0..1, or one above the step before it, makes the curve unusable for that.
+    A curve also gives the survival that its steps imply (see implied_groups) where it has both neighbours; a curve
+    that implies no survival is unusable for that.
     """
     if golden is None:
         return GoldenView(missing=(f"no golden for K={k}",))
@@ -61,16 +60,16 @@ def _with_histogram(value: GoldenValue, k: int, lengths: Mapping[int, float]) ->
         survival = tuple(sum(shares[i:]) for i in range(1, k + 1))
         return GoldenView(value=value, histogram=shares, survival=survival, survival_from="golden")
     missing = [f"no golden histogram: {value.source} has only a mean at K={k}"]
-    known = {**lengths, 0: 1.0}
-    implied = tuple(known[i] - known[i - 1] if i in known and i - 1 in known else None for i in range(1, k + 1))
-    present = [s for s in implied if s is not None]
-    falling = all(a + 1e-9 >= b for a, b in pairwise(present))
-    if any(not 0 <= s <= 1 for s in present) or not falling:
-        missing.append("no implied survival: the golden curve does not rise by ever smaller steps")
+    try:
+        groups, sums = implied_groups({x: v for x, v in lengths.items() if x <= k})
+    except ValueError as e:
+        missing.append(f"no implied survival: the golden curve does not rise by ever smaller steps ({e})")
         return GoldenView(value=value, missing=tuple(missing))
-    if not present:
+    alone = {first: s for (first, last), s in zip(groups, sums, strict=True) if first == last}
+    if not alone:
         missing.append("no implied survival: the golden has no two neighbouring K")
         return GoldenView(value=value, missing=tuple(missing))
+    implied = tuple(alone.get(i) for i in range(1, k + 1))
     return GoldenView(value=value, survival=implied, survival_from="implied", missing=tuple(missing))
 
 

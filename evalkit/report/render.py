@@ -28,7 +28,10 @@ def render(
     baseline: Baseline | None = None,
     references: Sequence[ReferenceScore] = (),
 ) -> str:
-    """The page as text. What is missing (golden, baseline, steps) is said in words in its place."""
+    """The page as text. What is missing (golden, baseline, steps) is said in words in its place.
+
+    `golden` is the value at the run's K or the whole curve; the curve also gives an implied survival.
+    """
     k = run.cell.get("k") or 0
     steps = acceptance if acceptance is not None and acceptance.steps else None
     view = drafts.golden_view(golden, k, mark(run, "mode")) if k else drafts.GoldenView()
@@ -106,20 +109,7 @@ def _draft_parts(
     }
 
 
-def write_report(
-    run: Run,
-    verdict: Verdict | None,
-    *,
-    acceptance: AcceptanceStats | None,
-    golden: GoldenValue | Curve | None = None,
-    baseline: Baseline | None = None,
-    references: Sequence[ReferenceScore] = (),
-    path: Path,
-) -> Path:
-    """Writes the page to `path`, whole or not at all, and returns `path`.
-
-    `golden` is the value at the run's K or the whole curve; the curve also gives an implied survival.
-    """
-    page = render(run, verdict, acceptance=acceptance, golden=golden, baseline=baseline, references=references)
+def write_page(page: str, path: Path) -> Path:
+    """Writes the page to `path`, whole or not at all, and returns `path`."""
     atomic_write(path, page)
     return path

@@ -20,7 +20,7 @@ from evalkit.gate import judge
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Check, Outcome, Run, Sample, StepRecord, Verdict
 from evalkit.report import charts, drafts, samples, summary, tables, text
-from evalkit.report.render import render, write_report
+from evalkit.report.render import render, write_page
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> \u202eevil\x00 {{ 7*7 }} \ud800"
 
@@ -222,7 +222,7 @@ def test_hostile_text_is_inert(tmp_path: Path) -> None:
     lost = replace(run.samples[1], error=HOSTILE, scores={}, steps=())
     run = replace(run, samples=(bad, lost, *run.samples[2:]), id="x" + HOSTILE, cell={**run.cell, "target": HOSTILE},
                   provenance={"command": HOSTILE, "host": HOSTILE})  # fmt: skip
-    out = write_report(run, make_verdict(run), acceptance=summarize(run.samples), path=tmp_path / "r.html")
+    out = write_page(render(run, make_verdict(run), acceptance=summarize(run.samples)), tmp_path / "r.html")
     page = out.read_text(encoding="utf-8")
     reader = Reader(page)
     assert not reader.open and "script" not in reader.tags and "img" not in reader.tags
@@ -297,10 +297,10 @@ def test_page_of_a_whole_task_stays_small() -> None:
 def test_report_is_written_whole_or_not_at_all(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "new" / "report.html"
     verdict = make_verdict(run)
-    assert write_report(run, verdict, acceptance=None, path=path) == path
+    assert write_page(render(run, verdict, acceptance=None), path) == path
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
     with pytest.raises(EvalkitError, match="cannot write"):
-        write_report(run, verdict, acceptance=None, path=tmp_path / "new")
+        write_page(render(run, verdict, acceptance=None), tmp_path / "new")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["new"]
 
 
