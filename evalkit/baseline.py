@@ -38,6 +38,22 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """How a baseline's score varies when the same setting is run again: standard deviations of one run's score, as
+    fractions of 1. `excess_sd` is what independent flips of single answers (`expected_sd`) leave unexplained."""
+
+    runs: tuple[str, ...]
+    scores: tuple[float, ...]
+    sd: float
+    expected_sd: float
+    excess_sd: float
+
+    def __str__(self) -> str:
+        words = f"run-to-run sd {100 * self.sd:.2g} pt of {len(self.runs)} runs"
+        return f"{words}, {100 * self.excess_sd:.2g} pt beyond single answers" if self.sd else words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """Per-question results of a K=0 float32 run. `rows` is keyed by the (short) hash of the document."""
 
@@ -47,6 +63,7 @@ class Baseline:
     rows: Mapping[str, Row]
     fingerprint: Mapping[str, Any]
     source: str = ""
+    variation: Variation | None = None  # of repeats, where there were any; `rows` are the first run's
 
     def __post_init__(self) -> None:
         if not self.rows:
@@ -113,8 +130,8 @@ def record_baseline(run: Run, path: Path, *, write: bool = True) -> str:
     if len(rows) != len(run.samples):
         raise EvalkitError(f"run {run.id} has {len(run.samples)} samples of {len(rows)} documents", "run it again")
     marks = {key: mark(run, key) for key in (*BASELINE_MARKS, "shots", "temperature", "quant", "k")}
-    names = {key: str(run.cell.get(key)) for key in ("target", "task")}
-    new = Baseline(run_id=run.id, **names, rows=rows, fingerprint=marks, source=path.name)
+    new = Baseline(run_id=run.id, target=str(run.cell.get("target")), task=str(run.cell.get("task")), rows=rows,
+                   fingerprint=marks, source=path.name)  # fmt: skip
     old = load_baseline(path) if path.exists() else None
     if write:
         atomic_write(path, _baseline_text(new))

@@ -76,6 +76,9 @@ def run(
     device: Device = "auto",
     prefix_cache: PrefixCache = True,
     runs_dir: RunsDir = Path("runs"),
+    stop_early: Annotated[bool, typer.Option("--stop-early", help="End as soon as the accuracy is decided.")] = False,
+    baseline: BaselineOpt = None,
+    margin: Margin = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever was interrupted.")] = False,
     gate: Annotated[bool, typer.Option("--gate/--no-gate", help="Judge the run; the exit code is the verdict.")] = True,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")] = True,
@@ -86,9 +89,9 @@ def run(
     cell = Cell.make(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
-        top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed,
+        top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
     )  # fmt: skip
-    made = _run(cell, runs_dir, fresh=fresh)
+    made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin)
     from evalkit import console
 
     out = console.console()
@@ -97,7 +100,7 @@ def run(
     if gate or report:
         from evalkit.judging import judge_run, write_report
 
-        judged = judge_run(made) if gate else None
+        judged = judge_run(made, baseline=baseline, margin=margin) if gate else None
         if judged is not None:
             out.print(console.verdict_text(judged.verdict))
         if report:
@@ -288,7 +291,9 @@ def _agreed(path: Path, yes: bool) -> bool:
     raise typer.Exit(2)
 
 
-def _run(cell: Cell, runs_dir: Path, *, fresh: bool = False) -> Run:
+def _run(
+    cell: Cell, runs_dir: Path, *, fresh: bool = False, baseline: Path | None = None, margin: float | None = None
+) -> Run:
     try:
         from evalkit.progress import Progress
         from evalkit.run import Interrupted, run_cell
@@ -296,7 +301,10 @@ def _run(cell: Cell, runs_dir: Path, *, fresh: bool = False) -> Run:
         print("interrupted: no sample was run; the same command starts again", file=sys.stderr)
         raise typer.Exit(130) from None
     try:
-        return run_cell(cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh)
+        from evalkit.judging import read_baseline
+
+        given = read_baseline(baseline) if baseline and cell.stop_early else None
+        return run_cell(cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh, baseline=given, margin=margin)
     except Interrupted as e:
         print(f"interrupted: {e}", file=sys.stderr)
         raise typer.Exit(e.exit_code) from None

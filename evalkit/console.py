@@ -61,6 +61,8 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     rows.append(("steps", steps if found.steps else f"{found.steps_without_draft} plain"))
     rows.append(("samples", f"{len(run.samples)} of {run.task_size}" if len(run.samples) < run.task_size
                  else f"{len(run.samples)}"))  # fmt: skip
+    if run.stopped:
+        rows.append(("stopped early", run.stopped))
     rows.append(("truncated", str(sum(s.finish_reason == "length" for s in answered))))
     rows.append(("failed", str(len(run.samples) - len(answered))))
     speed = f"{run.output_tokens / run.seconds:.0f} tokens/s" if run.seconds else "-"
@@ -111,7 +113,9 @@ def runs_table(runs: Sequence[Run]) -> Table:
         steps = [t for s in answered for t in s.steps if t.k]
         table.add_row(
             run.id,
-            f"{len(run.samples)}/{run.expected}" + ("" if run.complete else "  interrupted"),
+            f"{len(run.samples)}/{run.expected}"
+            + ("" if run.complete else "  interrupted")
+            + ("  stopped" if run.stopped else ""),
             f"{sum(scores) / len(scores):.4f}" if scores else "-",
             f"{1 + sum(t.accepted for t in steps) / len(steps):.3f}" if steps else "-",
             str(run.provenance.get("started", ""))[:19].replace("T", " "),

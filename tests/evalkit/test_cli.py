@@ -167,6 +167,8 @@ def test_golden_records_a_run(place, capsys):
         ([*RUN, "--data", "bad.jsonl"], "bad.jsonl, line 2 is not JSON", "mend or remove"),
         ([*RUN, "--data", "nowhere.jsonl"], "nowhere.jsonl does not exist", "give the data's path"),
         ([*RUN, "--runs-dir", "test.jsonl"], "cannot make test.jsonl/", "--runs-dir"),
+        ([*RUN, "--stop-early", "--limit", "3"], "--stop-early with --limit 3", "leave --limit away"),
+        ([*RUN, "--stop-early"], "--stop-early has no baseline", "record a K=0 run first"),
         ([*RUN, "--limit", "-1"], "limit is -1", "at least 0"),
         (["gate", "nowhere"], "no run 'nowhere'", "evalkit list"),
         (["show", "nowhere"], "no run 'nowhere'", "evalkit list"),
