@@ -49,9 +49,11 @@ def adjust(verdicts: Sequence[Verdict], *, alpha: float = GateSpec().alpha) -> l
 def _with(verdict: Verdict, p: float | None, adjusted: float, runs: int, alpha: float) -> Verdict:
     outcome = Outcome.PASS if p is not None and adjusted <= alpha else Outcome.INCONCLUSIVE
     found = "no test to adjust" if p is None else f"p {p:.2g}, adjusted {adjusted:.2g}"
+    message = f"{found} (Holm over {runs} runs, the largest p of each); passes at {alpha:g} or less"
+    if outcome is not Outcome.PASS and any(c.numbers.get("sequential") == "success" for c in verdict.checks):
+        message += "; it was stopped as soon as its own p was small enough: run it whole for a sweep"
     check = Check(
-        name=HOLM, outcome=outcome, expected=f"a Holm-adjusted p of at most {alpha:g}", found=found,
-        message=f"{found} (Holm over {runs} runs, the largest p of each); passes at {alpha:g} or less",
+        name=HOLM, outcome=outcome, expected=f"a Holm-adjusted p of at most {alpha:g}", found=found, message=message,
         numbers={"p_run": p, "p_adjusted": adjusted, "runs": runs, "alpha": alpha},
     )  # fmt: skip
     checks = (*verdict.checks, check)

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from evalkit import stats
+from evalkit import console, stats, sweep
 from evalkit.backends import Failure
 from evalkit.backends.scripted import Scripted
-from evalkit.baseline import Baseline, Variation, load_baseline, record_baseline
+from evalkit.baseline import Baseline, ReferenceScore, Variation, load_baseline, record_baseline
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
-from evalkit.gate import GateSpec, judge
+from evalkit.gate import GateSpec, judge, verdict_line
+from evalkit.golden import Standards
+from evalkit.judging import Judged, write_report
 from evalkit.records import Check, Outcome, Run, Verdict
 from evalkit.run import Interrupted, run_cell
 from evalkit.runfile import RUN_FILE, SAMPLES_FILE, load_run
@@ -259,3 +261,39 @@ def test_samples_are_taken_in_order(baseline: Baseline, place: Path) -> None:
     a, b, c = stopper.order[:3]
     assert stopper.ready(by_id[c]) == [] and stopper.ready(by_id[b]) == []
     assert [s.doc_id for s in stopper.ready(by_id[a])] == [a, b, c]
+
+
+def test_every_page_says_that_it_was_stopped(place: Path, baseline: Baseline, capsys: Any) -> None:
+    made = execute(place, wrong, baseline=baseline)
+    console.console().print(console.run_table(made))
+    console.console().print(console.runs_table([made]))
+    out = capsys.readouterr().out
+    assert made.stopped in out and f"{len(made.samples)}/{N}  stopped" in out
+    found = Judged(run=made, verdict=judged(made, baseline),
+                   standards=Standards(golden=None, baseline=baseline, references=()))  # fmt: skip
+    page = write_report(made, found, place / "r.html").read_text()
+    assert f"stopped early: {made.stopped}" in page and "incomplete: cannot certify" not in page
+    assert verdict_line(found.verdict).startswith("FAIL ")
+
+
+def test_a_published_score_is_not_passed_by_a_stop(place: Path, baseline: Baseline) -> None:
+    made = execute(place, right, baseline=baseline)
+    words: dict[str, Any] = {"name": "x", "target": "target", "task": "gradeschool", "shots": None, "stderr": None}
+    published = ReferenceScore(**words, metric="strict-match", score=0.9, n=1000, correct=900, gates=True, source="s",
+                               protocol="p")  # fmt: skip
+    found = judge(made, baseline=baseline, golden=None, references=[published])
+    check = named(found, "reference x")
+    assert check.outcome is Outcome.INCONCLUSIVE and "a test of fixed size tells nothing" in check.message
+
+
+def test_a_sweep_of_runs_that_stopped_early_says_why_none_passes(place: Path, baseline: Baseline) -> None:
+    found = judged(execute(place, right, baseline=baseline), baseline, min_samples=10)
+    many = sweep.adjust([dataclasses.replace(found, run_id=f"r{i}") for i in range(2)])
+    assert "stopped as soon as its own p was small enough" in named(many[0], "sweep").message
+
+
+def test_a_success_is_not_passed_where_the_baseline_varies_by_run(place: Path, baseline: Baseline) -> None:
+    made = execute(place, right, baseline=baseline)
+    varies = Variation(runs=("a", "b"), scores=(0.9, 0.8), sd=0.07, expected_sd=0.0, excess_sd=0.07)
+    check = named(judged(made, dataclasses.replace(baseline, variation=varies)), "accuracy")
+    assert check.outcome is Outcome.INCONCLUSIVE and "which the rule can't allow for" in check.message
