@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from evalkit import stats
 from evalkit.errors import EvalkitError
@@ -38,6 +40,22 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """How a baseline's score varies when the same setting is run again: standard deviations of one run's score, as
+    fractions of 1. `excess_sd` is what independent flips of single answers (`expected_sd`) leave unexplained."""
+
+    runs: tuple[str, ...]
+    scores: tuple[float, ...]
+    sd: float
+    expected_sd: float
+    excess_sd: float
+
+    def __str__(self) -> str:
+        words = f"run-to-run sd {100 * self.sd:.2g} pt of {len(self.runs)} runs"
+        return f"{words}, {100 * self.excess_sd:.2g} pt beyond single answers" if self.sd else words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """Per-question results of a K=0 float32 run. `rows` is keyed by the (short) hash of the document."""
 
@@ -47,6 +65,7 @@ class Baseline:
     rows: Mapping[str, Row]
     fingerprint: Mapping[str, Any]
     source: str = ""
+    variation: Variation | None = None  # of repeats, where there were any; `rows` are the first run's
 
     def __post_init__(self) -> None:
         if not self.rows:
@@ -94,11 +113,57 @@ def refuse_unfit(run: Run, what: str) -> None:
         raise EvalkitError(f"run {run.id} has forced acceptance: no {what}", "run with real acceptance")
 
 
-def record_baseline(run: Run, path: Path, *, write: bool = True) -> str:
+def record_baseline(run: Run, path: Path, *, repeats: Sequence[Run] = (), write: bool = True) -> str:
     """Makes `run` the baseline in `path` and returns a line with the old score and the new one.
 
-    Only a complete K=0 float32 run of the whole task is taken. With write=False nothing is written.
+    Only a complete K=0 float32 run of the whole task is taken. `repeats` are further runs of the same setting (another
+    seed, batch size or machine): they show the run-to-run variation that is stored beside the first run's rows. With
+    write=False nothing is written.
     """
+    rows = _baseline_rows(run)
+    marks = {key: mark(run, key) for key in (*BASELINE_MARKS, "shots", "temperature", "quant", "k")}
+    new = Baseline(run_id=run.id, target=str(run.cell.get("target")), task=str(run.cell.get("task")), rows=rows,
+                   fingerprint=marks, source=path.name, variation=_variation([run, *repeats], marks))  # fmt: skip
+    old = load_baseline(path) if path.exists() else None
+    if write:
+        atomic_write(path, _baseline_text(new))
+    interval = stats.wilson(new.correct, new.n)
+    before = f"{old.score:.4f} ({old.correct}/{old.n}, run {old.run_id})" if old else "none"
+    return (
+        f"baseline {path.name}: {STRICT} old {before}, new {new.score:.4f} ({new.correct}/{new.n}, run {run.id}), "
+        f"95 % {interval.low:.4f} .. {interval.high:.4f}{f'; {new.variation}' if new.variation else ''}"
+    )
+
+
+def _variation(runs: Sequence[Run], marks: Mapping[str, Any]) -> Variation | None:
+    """Run-to-run variation of the same setting on the same prompts. None for a single run."""
+    if len(runs) < 2:
+        return None
+    if len({run.id for run in runs}) < len(runs):
+        raise EvalkitError("the same run is given twice: a copy varies by nothing", "give each run once")
+    first, table = _baseline_rows(runs[0]), []
+    for run in runs:
+        rows = _baseline_rows(run)
+        differ = [key for key in marks if mark(run, key) != marks[key]]
+        prompts = {doc: row.prompt_hash for doc, row in rows.items()}
+        if prompts != {doc: row.prompt_hash for doc, row in first.items()}:
+            differ.append("prompts")
+        if differ:
+            raise EvalkitError(
+                f"run {run.id} is no repeat of {runs[0].id}: {', '.join(differ)} differ",
+                "give K=0 runs of one setting; only the seed, the batch size and the machine may differ",
+            )
+        table.append([rows[doc].strict for doc in first])
+    found = stats.run_variation_by_unit(np.asarray(table))
+    assert found.expected_sd is not None and found.excess_sd is not None
+    return Variation(
+        runs=tuple(run.id for run in runs), scores=tuple(sum(row) / len(row) for row in table),
+        sd=found.sd, expected_sd=found.expected_sd, excess_sd=found.excess_sd,
+    )  # fmt: skip
+
+
+def _baseline_rows(run: Run) -> dict[str, Row]:
+    """A run's scores by document; refuses a run that can be no baseline."""
     if run.cell.get("k") != 0 or run.cell.get("quant") != "float32":
         raise EvalkitError(
             f"run {run.id} is K={run.cell.get('k')} in {run.cell.get('quant')}: a baseline is K=0 in float32",
@@ -112,18 +177,7 @@ def record_baseline(run: Run, path: Path, *, write: bool = True) -> str:
     }
     if len(rows) != len(run.samples):
         raise EvalkitError(f"run {run.id} has {len(run.samples)} samples of {len(rows)} documents", "run it again")
-    marks = {key: mark(run, key) for key in (*BASELINE_MARKS, "shots", "temperature", "quant", "k")}
-    names = {key: str(run.cell.get(key)) for key in ("target", "task")}
-    new = Baseline(run_id=run.id, **names, rows=rows, fingerprint=marks, source=path.name)
-    old = load_baseline(path) if path.exists() else None
-    if write:
-        atomic_write(path, _baseline_text(new))
-    interval = stats.wilson(new.correct, new.n)
-    before = f"{old.score:.4f} ({old.correct}/{old.n}, run {old.run_id})" if old else "none"
-    return (
-        f"baseline {path.name}: {STRICT} old {before}, new {new.score:.4f} ({new.correct}/{new.n}, run {run.id}), "
-        f"95 % {interval.low:.4f} .. {interval.high:.4f}"
-    )
+    return rows
 
 
 def _need_marks(run: Run, keys: tuple[str, ...]) -> None:
@@ -142,6 +196,7 @@ def _baseline_text(baseline: Baseline) -> str:
         "correct": baseline.correct,
         "score": round(baseline.score, 6),
         "fingerprint": dict(baseline.fingerprint),
+        **({"repeats": asdict(baseline.variation)} if baseline.variation else {}),
         "columns": ["doc_hash", "prompt_hash", STRICT, FLEXIBLE],
     }
     lines = ",\n".join(json.dumps([doc, *row], separators=(",", ":")) for doc, row in baseline.rows.items())
@@ -169,12 +224,29 @@ def load_baseline(path: Path) -> Baseline:
             rows=rows,
             fingerprint=data["fingerprint"],
             source=path.name,
+            variation=_read_variation(data.get("repeats")),
         )
         said = (data["n"], data["correct"])
     except (KeyError, TypeError, ValueError) as e:
         raise EvalkitError(f"{path} is no baseline ({type(e).__name__}: {e})", fix) from None
     if said != (found.n, found.correct) or len(data["rows"]) != found.n:
         raise EvalkitError(f"{path} says n, correct = {said}, its rows give {found.n}, {found.correct}", fix)
+    return found
+
+
+def _read_variation(values: Mapping[str, Any] | None) -> Variation | None:
+    """A file without repeats has none. A ValueError says what does not agree."""
+    if values is None:
+        return None
+    runs, scores = tuple(str(r) for r in values["runs"]), tuple(float(s) for s in values["scores"])
+    found = Variation(
+        runs=runs, scores=scores, **{key: float(values[key]) for key in ("sd", "expected_sd", "excess_sd")}
+    )
+    sd = stats.run_variation(scores).sd
+    if len(runs) != len(scores) or not abs(sd - found.sd) < 1e-9:
+        raise ValueError(f"{len(runs)} repeats with sd {found.sd}, their {len(scores)} scores give {sd}")
+    if not 0 <= found.excess_sd <= found.sd + 1e-12 or not 0 <= found.expected_sd <= 1:
+        raise ValueError(f"repeats with sd {found.sd}, excess {found.excess_sd}, expected {found.expected_sd}")
     return found
 
 

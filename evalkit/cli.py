@@ -17,7 +17,7 @@ from evalkit.errors import EvalkitError
 
 if TYPE_CHECKING:
     from evalkit.config import Cell
-    from evalkit.records import Run, Verdict
+    from evalkit.records import Outcome, Run, Verdict
 
 PLAIN: dict[str, Any] = {
     "no_args_is_help": True,
@@ -35,6 +35,7 @@ app.add_typer(baseline_app, name="baseline")
 
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Folder of the stored runs.")]
 RunArg = Annotated[str, typer.Argument(help="A run's folder, or its id.", metavar="RUN")]
+RunArgs = Annotated[list[str], typer.Argument(help="Runs: folders, or ids.", metavar="RUN...")]
 Task = Annotated[str, typer.Option(help="gradeschool, gsm8k, gsm8k_inferencex, or an lm-eval YAML.")]
 Model = Annotated[str, typer.Option("--model", "--target", help="Target: gradeschool-m3, or a checkpoint's folder.")]
 Draft = Annotated[str, typer.Option("--draft", "--draft-path", help="dspark, dspark-weak, ngram, none, or a folder.")]
@@ -76,6 +77,9 @@ def run(
     device: Device = "auto",
     prefix_cache: PrefixCache = True,
     runs_dir: RunsDir = Path("runs"),
+    stop_early: Annotated[bool, typer.Option("--stop-early", help="End as soon as the accuracy is decided.")] = False,
+    baseline: BaselineOpt = None,
+    margin: Margin = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever was interrupted.")] = False,
     gate: Annotated[bool, typer.Option("--gate/--no-gate", help="Judge the run; the exit code is the verdict.")] = True,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")] = True,
@@ -86,9 +90,9 @@ def run(
     cell = Cell.make(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
-        top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed,
+        top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
     )  # fmt: skip
-    made = _run(cell, runs_dir, fresh=fresh)
+    made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin)
     from evalkit import console
 
     out = console.console()
@@ -97,7 +101,7 @@ def run(
     if gate or report:
         from evalkit.judging import judge_run, write_report
 
-        judged = judge_run(made) if gate else None
+        judged = judge_run(made, baseline=baseline, margin=margin) if gate else None
         if judged is not None:
             out.print(console.verdict_text(judged.verdict))
         if report:
@@ -108,18 +112,32 @@ def run(
 
 @app.command()
 def gate(
-    which: RunArg,
+    which: RunArgs,
     baseline: BaselineOpt = None,
     golden: GoldenOpt = None,
     margin: Margin = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a verdict, or a list for several runs.")] = False,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Judge a stored run. Exits 0 pass, 1 fail, 3 inconclusive."""
+    """Judge stored runs, several as one sweep (Holm). Exits 0 pass, 1 fail, 3 inconclusive."""
     from evalkit import console
     from evalkit.judging import judge_run
 
-    verdict = judge_run(_load(which, runs_dir), baseline=baseline, golden=golden, margin=margin).verdict
+    runs = [_load(word, runs_dir) for word in which]
+    found = [judge_run(one, baseline=baseline, golden=golden, margin=margin).verdict for one in runs]
+    if len(found) > 1:
+        from evalkit import sweep
+
+        found = sweep.adjust(found)
+        out = console.console()
+        if as_json:
+            print(console.verdicts_json(found))
+        else:
+            out.print(console.sweep_table(sweep.rows(found)))
+            for verdict in found:
+                out.print(console.sweep_reason(verdict))
+        raise typer.Exit(_code(sweep.combined(found)))
+    (verdict,) = found
     if as_json:
         print(console.verdict_json(verdict))
     else:
@@ -253,13 +271,14 @@ def golden_diff(
 
 @baseline_app.command("record")
 def baseline_record(
-    which: RunArg,
+    which: RunArgs,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file.  [default: in golden/]")] = None,
     yes: Yes = False,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Record a stored K=0 float32 run as the baseline of its target; shows old and new first."""
-    _record_baseline(_load(which, runs_dir), output, yes)
+    """Record a stored K=0 float32 run as baseline; further runs of the setting give its run-to-run variation."""
+    first, *repeats = (_load(word, runs_dir) for word in which)
+    _record_baseline(first, output, yes, repeats)
 
 
 def _whole_numbers(words: Sequence[str]) -> list[int]:
@@ -270,13 +289,13 @@ def _whole_numbers(words: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(int(part) for part in parts))
 
 
-def _record_baseline(made: Run, output: Path | None, yes: bool) -> None:
+def _record_baseline(made: Run, output: Path | None, yes: bool, repeats: Sequence[Run] = ()) -> None:
     from evalkit import baseline, golden
 
     path = output or golden.baseline_path(str(made.cell["target"]))
-    print(baseline.record_baseline(made, path, write=False))
+    print(baseline.record_baseline(made, path, repeats=repeats, write=False))
     if _agreed(path, yes):
-        baseline.record_baseline(made, path)
+        baseline.record_baseline(made, path, repeats=repeats)
 
 
 def _agreed(path: Path, yes: bool) -> bool:
@@ -288,7 +307,9 @@ def _agreed(path: Path, yes: bool) -> bool:
     raise typer.Exit(2)
 
 
-def _run(cell: Cell, runs_dir: Path, *, fresh: bool = False) -> Run:
+def _run(
+    cell: Cell, runs_dir: Path, *, fresh: bool = False, baseline: Path | None = None, margin: float | None = None
+) -> Run:
     try:
         from evalkit.progress import Progress
         from evalkit.run import Interrupted, run_cell
@@ -296,7 +317,10 @@ def _run(cell: Cell, runs_dir: Path, *, fresh: bool = False) -> Run:
         print("interrupted: no sample was run; the same command starts again", file=sys.stderr)
         raise typer.Exit(130) from None
     try:
-        return run_cell(cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh)
+        from evalkit.judging import read_baseline
+
+        given = read_baseline(baseline) if baseline and cell.stop_early else None
+        return run_cell(cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh, baseline=given, margin=margin)
     except Interrupted as e:
         print(f"interrupted: {e}", file=sys.stderr)
         raise typer.Exit(e.exit_code) from None
@@ -308,10 +332,10 @@ def _load(which: str, runs_dir: Path) -> Run:
     return load_run(find_run(which, runs_dir))
 
 
-def _code(verdict: Verdict | None) -> int:
-    from evalkit.records import EXIT_CODE
+def _code(found: Verdict | Outcome | None) -> int:
+    from evalkit.records import EXIT_CODE, Verdict
 
-    return 0 if verdict is None else EXIT_CODE[verdict.outcome]
+    return 0 if found is None else EXIT_CODE[found.outcome if isinstance(found, Verdict) else found]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -43,7 +43,7 @@ class Cell:
 
     `target` and `draft` are names for people (a folder's name where a path was given); what is run is in
     `engine`. `shots` None and `max_tokens` 0 mean what the task says; `limit` 0 means all documents, and
-    any other limit draws that many documents with `seed`.
+    any other limit draws that many documents with `seed`. `stop_early` lets a sequential rule end the run.
     """
 
     engine: EngineConfig
@@ -58,6 +58,7 @@ class Cell:
     top_k: int = 0
     max_tokens: int = 0
     seed: int = 0
+    stop_early: bool = False
 
     def __post_init__(self) -> None:
         for name, low in (("limit", 0), ("max_tokens", 0), ("top_k", 0), ("shots", 0), ("seed", 0)):
@@ -68,6 +69,9 @@ class Cell:
             raise EvalkitError(f"temperature is {self.temperature}", "give a number from 0 to 100")
         if not 0.0 < self.top_p <= 1.0:
             raise EvalkitError(f"top_p is {self.top_p}", "give a number above 0 and at most 1")
+        if self.stop_early and self.limit:
+            raise EvalkitError(f"--stop-early with --limit {self.limit}: a subset can never pass",
+                               "leave --limit away; the run stops as soon as it is decided")  # fmt: skip
 
     @classmethod
     def make(
@@ -91,6 +95,7 @@ class Cell:
         top_k: int = 0,
         max_tokens: int = 0,
         seed: int = 0,
+        stop_early: bool = False,
     ) -> Cell:
         """A Cell from the words of the command line: names or folders for `model` and `draft`.
 
@@ -117,7 +122,7 @@ class Cell:
         )
         return cls(
             engine=engine, task=task, target=target, draft=name, data=data, limit=limit, shots=shots,
-            temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed,
+            temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
         )  # fmt: skip
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -13,6 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from evalkit.records import Bucket, Outcome, Run, Sample, Verdict
+
+if TYPE_CHECKING:
+    from evalkit.sweep import Row
 
 COLOUR = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
 
@@ -50,6 +53,8 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     rows.append(("steps", steps if found.steps else f"{found.steps_without_draft} plain"))
     rows.append(("samples", f"{len(run.samples)} of {run.task_size}" if len(run.samples) < run.task_size
                  else f"{len(run.samples)}"))  # fmt: skip
+    if run.stopped:
+        rows.append(("stopped early", run.stopped))
     rows.append(("truncated", str(sum(s.finish_reason == "length" for s in answered))))
     rows.append(("failed", str(len(run.samples) - len(answered))))
     speed = text.speed(run.output_tokens, run.seconds, comma="") if run.seconds else "-"
@@ -96,6 +101,38 @@ def verdict_text(verdict: Verdict) -> Text:
     return text
 
 
+def sweep_table(rows: Sequence[Row]) -> Table:
+    """Runs of a sweep side by side, with raw and adjusted p-values."""
+    words = (
+        "p is for a loss under the margin, raw; run p is the largest of the run's tests, and Holm p that one adjusted "
+        "for the number of runs: a run passes only where it is small enough too"
+    )
+    table = Table(box=box.SIMPLE, caption=words, caption_justify="left", caption_style="dim")
+    table.add_column("run", overflow="fold", min_width=min(60, max((len(row.run) for row in rows), default=0)))
+    for name in ("verdict", "accuracy p", "length p", "run p", "Holm p"):
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        values = (row.accuracy_p, row.length_p, row.p, row.adjusted)
+        shown = ["-" if p is None else f"{p:.2g}" for p in values]
+        table.add_row(row.run, Text(row.outcome.value, style=COLOUR[row.outcome]), *shown)
+    return table
+
+
+def sweep_reason(verdict: Verdict) -> Text:
+    """One line on what kept a run from passing, or that it passed."""
+    telling = [c for c in verdict.checks if c.outcome is verdict.outcome and c.outcome is not Outcome.PASS]
+    text = Text(f"{verdict.outcome.value:12}", style=COLOUR[verdict.outcome])
+    text.append(f"  {verdict.run_id}", style="default")
+    for check in telling:
+        text.append(f"\n  {check.name}: {check.message}", style="default")
+    return text
+
+
+def verdicts_json(verdicts: Sequence[Verdict]) -> str:
+    """The verdicts of a sweep as a JSON list."""
+    return json.dumps([asdict(v) for v in verdicts], indent=1, allow_nan=False, default=str)
+
+
 def verdict_json(verdict: Verdict) -> str:
     """The verdict as JSON, for machines."""
     return json.dumps(asdict(verdict), indent=1, allow_nan=False, default=str)
@@ -113,7 +150,9 @@ def runs_table(runs: Sequence[Run]) -> Table:
         steps = [t for s in answered for t in s.steps if t.k]
         table.add_row(
             run.id,
-            f"{len(run.samples)}/{run.expected}" + ("" if run.complete else "  interrupted"),
+            f"{len(run.samples)}/{run.expected}"
+            + ("" if run.complete else "  interrupted")
+            + ("  stopped" if run.stopped else ""),
             f"{sum(scores) / len(scores):.4f}" if scores else "-",
             f"{1 + sum(t.accepted for t in steps) / len(steps):.3f}" if steps else "-",
             str(run.provenance.get("started", ""))[:19].replace("T", " "),

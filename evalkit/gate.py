@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evalkit import stats
@@ -21,7 +21,8 @@ from evalkit.baseline import BASELINE_MARKS, FLEXIBLE, HASH_CHARS, STRICT, Basel
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.errors import EvalkitError
 from evalkit.golden import COMPARED_MARKS, NEVER_WORKED, NOTED_MARKS, Curve, GoldenValue, lookup, record_command
-from evalkit.records import Check, Outcome, Run, Sample, Verdict
+from evalkit.records import Check, Outcome, Run, Sample, Stopping, Verdict
+from evalkit.stopping import Followed, check_stop, follow, in_order, rule_of
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
 
@@ -69,7 +70,7 @@ def judge(
         raise EvalkitError(f"run {run.id} says K={k}, expected a whole number", "run it again with this evalkit")
     notes: list[str] = []
     answered = [s for s in run.samples if not s.error]
-    checks = [_completeness(run, spec, notes), _requests(run, spec), _truncated(answered, spec)]
+    checks = [_completeness(run, baseline, spec, notes), _requests(run, spec), _truncated(answered, spec)]
     unscored: list[str] = []
     checks += answer_checks(answered, spec.answers, unscored)
     broken = _broken_scores(answered)
@@ -108,7 +109,7 @@ def _points(fraction: float) -> str:
 # --- is there a whole run
 
 
-def _completeness(run: Run, spec: GateSpec, notes: list[str]) -> Check:
+def _completeness(run: Run, baseline: Baseline | None, spec: GateSpec, notes: list[str]) -> Check:
     found = len(run.samples)
     ids, docs = len({s.doc_id for s in run.samples}), len({s.doc_hash for s in run.samples})
     numbers = {"expected": run.expected, "found": found, "task_size": run.task_size}
@@ -119,7 +120,8 @@ def _completeness(run: Run, spec: GateSpec, notes: list[str]) -> Check:
 
     if found == 0:
         return check(FAIL, "nothing to compare")
-    if not run.complete or found != run.expected:
+    early = run.stopped and run.complete and found < run.expected
+    if not early and (not run.complete or found != run.expected):
         return check(FAIL, f"the run was to have {run.expected}; run it again, it continues where it stopped")
     if ids != found or docs != found:
         return check(FAIL, f"only {min(ids, docs)} different documents; a duplicated sample is counted twice")
@@ -128,6 +130,11 @@ def _completeness(run: Run, spec: GateSpec, notes: list[str]) -> Check:
     if run.expected < run.task_size:
         notes.append(f"a subset of {found} of {run.task_size} samples can refuse a configuration, never certify it")
         return check(INCONCLUSIVE, f"a subset of the task's {run.task_size} can never pass; run without a limit")
+    if early:
+        outcome, words = check_stop(run, baseline)
+        short = outcome is PASS and "success" in run.stopped and found < spec.min_samples
+        if not short:
+            return check(outcome, words)
     if found < spec.min_samples:
         return check(INCONCLUSIVE, f"at least {spec.min_samples} are needed for a verdict")
     return check(PASS, "the whole task, each sample once")
@@ -215,10 +222,15 @@ def _accuracy(run: Run, answered: Sequence[Sample], baseline: Baseline | None, s
         kind = "nothing comparable" if paired == 0 else f"only {paired} of {n} samples comparable"
         return check(FAIL, f"has {kind} in baseline {baseline.source} ({why}): same task, shots and template needed")
 
-    up, down = sum(y > r for y, r in pairs), sum(y < r for y, r in pairs)
     before = sum(r for _, r in pairs)
+    if run.stopping is not None:
+        scores = [(score_bit(s, STRICT), baseline.rows[s.doc_hash[:HASH_CHARS]].strict)
+                  for s in in_order(run.stopping, answered)]  # fmt: skip
+        numbers |= {"baseline": before / n, "baseline_correct": before}
+        return _sequential(run, run.stopping, scores, baseline, spec, check, numbers)
+    up, down = sum(y > r for y, r in pairs), sum(y < r for y, r in pairs)
     level = 1 - 2 * spec.alpha
-    test, span = stats.tango_test(up, down, n, -margin), stats.tango_interval(up, down, n, level)
+    test, span, varies = _paired(up, down, n, baseline, spec, numbers)
     share, difference = stats.discordant_at(up, down, n, -margin), (up - down) / n
     mde = stats.mde_paired(n, share, spec.alpha)
     needed = stats.needed_pairs(share, difference + margin, spec.alpha)
@@ -231,9 +243,63 @@ def _accuracy(run: Run, answered: Sequence[Sample], baseline: Baseline | None, s
     words = (
         f"against baseline {before / n:.4f} ({before}/{n}), {n} paired, {down} lost and {up} won: "
         f"{_points(difference)}, {100 * level:g} % {_points(span.low)} .. {_points(span.high)}, "
-        f"p {test.p_above:.2g} for a loss under {100 * margin:g} pt"
+        f"p {test.p_above:.2g} for a loss under {100 * margin:g} pt{varies}"
     )
     return check(outcome, words + _what_would_tell(outcome, mde, needed, "questions (or repeats of them)"))
+
+
+def _paired(
+    up: int, down: int, n: int, baseline: Baseline, spec: GateSpec, numbers: dict[str, Any]
+) -> tuple[stats.BoundTest, stats.Interval, str]:
+    """Tango's test and interval, with the baseline's run-to-run variation in their error, and words on the latter.
+
+    Tango's error holds the flips of single answers, so only the excess over them is added: twice its variance, once
+    for each side, the run being taken to vary as its baseline does. Without any excess it is Tango's test itself.
+    """
+    found, level = baseline.variation, 1 - 2 * spec.alpha
+    if found is None:
+        return stats.tango_test(up, down, n, -spec.accuracy_margin), stats.tango_interval(up, down, n, level), ""
+    numbers |= {"run_sd": found.sd, "run_excess_sd": found.excess_sd, "run_sd_runs": len(found.runs)}
+    error = {"sd": math.sqrt(2) * found.excess_sd, "measured_by": len(found.runs)}
+    test = stats.paired_runs_test(up, down, n, -spec.accuracy_margin, **error)
+    span = stats.paired_runs_interval(up, down, n, level=level, **error)
+    return test, span, f"; {found}{', added to the error of both sides' if found.excess_sd else ''}"
+
+
+def _sequential(
+    run: Run, told: Stopping, pairs: Sequence[tuple[int, int]], baseline: Baseline, spec: GateSpec,
+    check: Callable[[Outcome, str], Check], numbers: dict[str, Any],
+) -> Check:  # fmt: skip
+    """A run under --stop-early is judged by its sequential rule alone: Tango's test at a stop of one's own choosing
+    would pass more than alpha, and at the planned end part of alpha is already spent."""
+    found = follow(rule_of(told, margin=spec.accuracy_margin, alpha=spec.alpha), pairs)
+    n, total, span = found.seen, len(pairs), found.interval
+    ends = {stats.Stop.SUCCESS: PASS, stats.Stop.FAILURE: FAIL}
+    outcome = ends.get(found.stop, INCONCLUSIVE)
+    difference = (found.up - found.down) / n if n else 0.0
+    numbers |= {
+        "difference": difference, "interval": [span.low, span.high], "level": found.level, "won": found.up,
+        "lost": found.down, "p": found.p, "p_worse": found.p_worse, "margin": spec.accuracy_margin,
+        "sequential": found.stop.value, "seen": n, "planned": told.planned,
+    }  # fmt: skip
+    words = (
+        f"against baseline {numbers['baseline']:.4f}, by the sequential rule: {found.stop.value} after {n} of "
+        f"{told.planned} pairs, {found.down} lost and {found.up} won: {_points(difference)}, "
+        f"{100 * found.level:.3g} % {_points(span.low)} .. {_points(span.high)}{_sequential_p(found, spec)}"
+    )
+    if n < total:
+        words += f"; the other {total - n} are not judged"
+    if outcome is PASS and baseline.variation and baseline.variation.excess_sd:
+        return check(INCONCLUSIVE, f"{words}; {baseline.variation}, which the rule can't allow for")
+    if outcome is INCONCLUSIVE:
+        words += "; run the whole task without --stop-early to settle it"
+    return check(outcome, words)
+
+
+def _sequential_p(found: Followed, spec: GateSpec) -> str:
+    if found.stop is stats.Stop.FAILURE:
+        return f", p {found.p_worse:.2g} for a loss over {100 * spec.accuracy_margin:g} pt"
+    return f", p {found.p:.2g} for a loss under {100 * spec.accuracy_margin:g} pt"
 
 
 def _what_would_tell(outcome: Outcome, mde: float, needed: int | None, unit: str) -> str:
@@ -255,7 +321,13 @@ def _references(
         elif not why and not ref.gates:
             notes.append(f"published for orientation: {ref}")
         elif not why:
-            checks.append(_reference(answered, ref, spec))
+            found = _reference(answered, ref, spec)
+            if run.stopped:
+                words = (
+                    f"{found.message}; the run was stopped early by its score, so a test of fixed size tells nothing"
+                )
+                found = replace(found, outcome=INCONCLUSIVE, message=words)
+            checks.append(found)
             notes.append(f"protocol of {ref.name}: {ref.protocol}")
     return checks
 
@@ -445,7 +517,7 @@ def _distribution(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec, n
     try:
         test = distribution_test(
             run.samples, value.k, margin=margin, histogram=value.histogram, se=value.se, clusters=value.clusters,
-            lengths=lengths, lengths_se=assumed, alpha=spec.alpha,
+            lengths=lengths, lengths_se=assumed, alpha=spec.alpha, covariance=value.covariance,
         )  # fmt: skip
     except ValueError as e:
         notes.append(f"golden/{value.source} is unusable for positions: {e}")

@@ -82,6 +82,12 @@ def fingerprint(
     return out | {"hash": sha256_json(out)}
 
 
+def extend(found: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """A fingerprint with further facts that must agree, hashed anew."""
+    out = {name: value for name, value in found.items() if name != "hash"} | more
+    return out | {"hash": sha256_json(out)}
+
+
 def collect(cell: Cell, *, settings: Mapping[str, str], files: Mapping[str, Any]) -> dict[str, Any]:
     """Where and with what a run is made: commit, versions, machine, files, time."""
     engine = cell.engine

@@ -88,6 +88,28 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """The sequential rule that a run was made under (see `stats.SequentialPaired`), and how it stood at the end.
+
+    `seed` draws the order in which the documents are asked; `baseline_sha` is of the questions, prompts and scores
+    compared with. `state` is a `stats.Stop` in words: "go on" as long as nothing is decided.
+    """
+
+    margin: float
+    alpha: float
+    beta: float
+    final_share: float  # part of alpha kept for the test of all pairs
+    planned: int
+    seed: int
+    baseline: str  # its run's id
+    baseline_sha: str
+    state: str = "go on"
+    seen: int = 0
+    up: int = 0
+    down: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One execution of one cell.
 
@@ -107,6 +129,8 @@ class Run:
     seconds: float = 0.0
     output_tokens: int = 0
     counters: Mapping[str, Any] = field(default_factory=dict)  # the engine's own
+    stopping: Stopping | None = None  # of a run with --stop-early
+    stopped: str = ""  # why it ended before its last sample; such a run is complete with fewer than `expected`
 
 
 class Outcome(StrEnum):

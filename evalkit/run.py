@@ -8,22 +8,30 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from engine.api import Completion, Request, SamplingParams
 from evalkit import provenance
 from evalkit.backends import Backend, BackendFactory, Failure, make_backend
+from evalkit.baseline import Baseline
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
+from evalkit.gate import GateSpec
+from evalkit.golden import baseline_for
 from evalkit.harness import LoadedTask, Prompt, Scored, load_task
 from evalkit.preflight import check_task, check_tokens, lengths_note
 from evalkit.records import Run, Sample, StepRecord
 from evalkit.scoring import score_sample
+from evalkit.stopping import Stopper, plan
 from evalkit.store import RunHead, RunWriter, open_run
 
 SILENT = 16  # empty answers at the start after which a run is given up
+
+
+class StopEarly(Exception):
+    """Raised by on_finish when the rule has decided: the engine gives up what it runs."""
 
 
 class Interrupted(Exception):
@@ -64,8 +72,13 @@ def run_cell(
     backend: BackendFactory = make_backend,
     watcher: Watcher | None = None,
     fresh: bool = False,
+    baseline: Baseline | None = None,
+    margin: float | None = None,
 ) -> Run:
     """Runs a cell to its end and returns the stored Run; an interrupted run of the same cell is continued.
+
+    With `cell.stop_early` a sequential rule at `margin` (the gate's own) against `baseline` (the one in golden/) may
+    end the run before its last sample; the Run then says why in `stopped`.
 
     Raises EvalkitError or EngineError for what the user can mend, and Interrupted after SIGINT or SIGTERM.
     """
@@ -79,9 +92,13 @@ def run_cell(
             notes = [*task.notes, *check_task(task)]
             engine = backend(cell)
             notes += check_tokens(task, getattr(engine, "encode", None))
-            writer = open_run(runs_dir, cell.stem(task.name), _head(cell, task, engine, notes), fresh=fresh)
+            head, stopper = _head(cell, task, engine, notes), None
+            if cell.stop_early:
+                stopper = _stopper(cell, task, head, baseline, margin)
+                head = replace(head, fingerprint=provenance.extend(head.fingerprint, stop_early=asdict(stopper.told())))
+            writer = open_run(runs_dir, cell.stem(task.name), head, fresh=fresh)
             with writer:
-                return _Session(cell, task, engine, writer, watcher, notes).run()
+                return _Session(cell, task, engine, writer, watcher, notes, stopper).run()
         except KeyboardInterrupt:
             kept = len(writer.done) if writer else 0
             raise Interrupted(kept=kept, total=total, number=caught[0]) from None
@@ -90,6 +107,12 @@ def run_cell(
 def request_seed(run_seed: int, doc_id: int) -> int:
     """The seed of one document's request: its own, whatever else is in the run."""
     return int.from_bytes(hashlib.sha256(f"{run_seed}:{doc_id}".encode()).digest()[:8], "big") >> 1
+
+
+def _stopper(cell: Cell, task: LoadedTask, head: RunHead, baseline: Baseline | None, margin: float | None) -> Stopper:
+    spec = GateSpec() if margin is None else GateSpec(accuracy_margin=margin)
+    baseline = baseline or baseline_for(cell.target, task.name)
+    return plan(task.prompts, head.fingerprint, baseline, seed=cell.seed, margin=spec.accuracy_margin, alpha=spec.alpha)
 
 
 def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> RunHead:
@@ -122,21 +145,49 @@ class _Session:
     writer: RunWriter
     watcher: Watcher
     notes: list[str] = field(default_factory=list)
+    stopper: Stopper | None = None
     _started: float = 0.0
     _seconds: float = 0.0
     _empty: int = 0  # answers without text, none with text before them
 
     def run(self) -> Run:
+        if self.stopper:
+            self._take_kept(self.stopper)
         kept = list(self.writer.done.values())
         self.watcher.start(self.writer.id, kept, len(self.task.prompts), self.writer.note)
         try:
-            official = self.task.evaluate(self.generate)
+            task = self._until_stopped(self.stopper) if self.stopper else self.task
+            official = task.evaluate(self.generate)
         finally:
             self.watcher.stop()
         _compare(official, self.writer.done)
         note = lengths_note([s.tokens for s in self.writer.done.values() if not s.error], self.task.max_tokens)
         told = {"finished": provenance.now(), "notes": self.notes + ([note] if note else [])}
-        return self.writer.finish(seconds=self._seconds, counters=self.engine.counters, provenance=told)
+        stopping = self.stopper.told() if self.stopper else None
+        stopped = ""
+        if stopping and self.stopper and self.stopper.stopped:
+            stopped = f"{stopping.state} after {stopping.seen} of {stopping.planned} questions"
+        return self.writer.finish(
+            seconds=self._seconds, counters=self.engine.counters, provenance=told, stopping=stopping, stopped=stopped
+        )
+
+    def _take_kept(self, stopper: Stopper) -> None:
+        """Feeds the rule what an interrupted run has stored, up to the first gap; what is behind it is asked again."""
+        for doc_id in stopper.order:
+            if doc_id not in self.writer.done or stopper.take(self.writer.done[doc_id]):
+                break
+        self.writer.keep(stopper.seen)
+
+    def _until_stopped(self, stopper: Stopper) -> LoadedTask:
+        """Asks in the drawn order until the rule stops; the task as it then is: with the prompts that were seen."""
+        by_id = {p.doc_id: p for p in self.task.prompts}
+        try:
+            if not stopper.stopped:
+                self.generate([by_id[i] for i in stopper.order])
+        except StopEarly:
+            pass
+        seen = set(stopper.seen)
+        return replace(self.task, prompts=tuple(p for p in self.task.prompts if p.doc_id in seen))
 
     def generate(self, prompts: Sequence[Prompt]) -> list[str]:
         """The text of every prompt: kept ones from the store, the others from the engine."""
@@ -149,8 +200,11 @@ class _Session:
             sample = self._sample(prompt, result)
             self._seconds = time.monotonic() - self._started
             self._refuse_silence(sample)
-            self.writer.add(sample, seconds=self._seconds)
-            self.watcher.sample(sample)
+            for ready in self.stopper.ready(sample) if self.stopper else [sample]:
+                self.writer.add(ready, seconds=self._seconds)
+                self.watcher.sample(ready)
+                if self.stopper and self.stopper.take(ready):
+                    raise StopEarly
 
         if todo:
             self.engine.generate([self._request(p) for p in todo], on_finish)

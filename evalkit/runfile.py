@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import EvalkitError
-from evalkit.records import SCHEMA, Bucket, CanonicalScore, Run, Sample, StepRecord
+from evalkit.records import SCHEMA, Bucket, CanonicalScore, Run, Sample, StepRecord, Stopping
 
 RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
 AGAIN = "remove the run's folder and run again"
@@ -97,7 +97,15 @@ def load_run(folder: Path) -> Run:
         provenance=head["provenance"], samples=tuple(samples[i] for i in sorted(samples)),
         expected=head["expected"], task_size=head["task_size"], seconds=head.get("seconds", 0.0),
         output_tokens=head.get("output_tokens", 0), counters=head.get("counters", {}),
+        stopping=_stopping(head.get("stopping"), folder / RUN_FILE), stopped=str(head.get("stopped", "")),
     )  # fmt: skip
+
+
+def _stopping(values: dict[str, Any] | None, path: Path) -> Stopping | None:
+    try:
+        return None if values is None else Stopping(**values)
+    except TypeError as e:
+        raise EvalkitError(f"{path} has a stopping rule that is none ({e})", AGAIN) from None
 
 
 def find_run(word: str, root: Path) -> Path:

@@ -12,15 +12,15 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from evalkit.errors import EvalkitError
-from evalkit.records import SCHEMA, Run, Sample
+from evalkit.records import SCHEMA, Run, Sample, Stopping
 from evalkit.runfile import (
     LOCK_FILE,
     RUN_FILE,
@@ -87,9 +87,34 @@ class RunWriter:
         self._offset += len(line)
         self.done[sample.doc_id] = sample
 
-    def finish(self, *, seconds: float, counters: Mapping[str, Any], provenance: Mapping[str, Any]) -> Run:
-        """Marks the run complete. All its samples are on disk before run.json says so."""
-        if len(self.done) != self.head.expected:
+    def keep(self, doc_ids: Collection[int]) -> None:
+        """Drops every sample but these: a run that stops early holds what its rule saw."""
+        if self.done.keys() <= set(doc_ids):
+            return
+        path, lines = self.folder / SAMPLES_FILE, []
+        for line in path.read_bytes().splitlines(keepends=True):
+            sample, _ = unpack_sample(line, path)
+            if sample.doc_id in doc_ids and not sample.error:
+                lines.append(line)
+        try:
+            os.close(self._file)
+            self._file = -1
+            write_atomic(path, b"".join(lines))
+            self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            self._offset = os.lseek(self._file, 0, os.SEEK_END)
+        except OSError as e:
+            raise _storing(self.folder, e) from None
+        self.done = {i: s for i, s in self.done.items() if i in doc_ids}
+
+    def finish(
+        self, *, seconds: float, counters: Mapping[str, Any], provenance: Mapping[str, Any],
+        stopping: Stopping | None = None, stopped: str = "",
+    ) -> Run:  # fmt: skip
+        """Marks the run complete. All its samples are on disk before run.json says so.
+
+        `stopped` says why there are fewer than expected: a rule ended the run. Nothing else may.
+        """
+        if len(self.done) != self.head.expected and not stopped:
             raise ValueError(f"{len(self.done)} samples of {self.head.expected}")
         self.head = replace(self.head, provenance={**self.head.provenance, **provenance})
         tokens = sum(s.tokens for s in self.done.values())
@@ -101,6 +126,8 @@ class RunWriter:
                 "output_tokens": tokens,
                 "counters": dict(counters),
                 "samples": len(self.done),
+                **({"stopping": asdict(stopping)} if stopping else {}),
+                **({"stopped": stopped} if stopped else {}),
                 "samples_sha256": hashlib.sha256((self.folder / SAMPLES_FILE).read_bytes()).hexdigest(),
             })  # fmt: skip
         except OSError as e:

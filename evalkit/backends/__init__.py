@@ -44,7 +44,11 @@ class Backend(Protocol):
         ...
 
     def generate(self, requests: Sequence[Request], on_finish: OnFinish) -> None:
-        """Runs all requests and hands over each result, in any order, the moment it is finished."""
+        """Runs all requests and hands over each result, in any order, the moment it is finished.
+
+        An exception of `on_finish` ends it: requests that run are given up, none is started, and it is passed on.
+        That is how a run is interrupted, and how it stops early.
+        """
         ...
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:

@@ -11,7 +11,7 @@ from evalkit.golden.curve import (
     record_command,
     select,
 )
-from evalkit.golden.defaults import JUDGED_BY, Standards, baseline_path, defaults_for, golden_path
+from evalkit.golden.defaults import JUDGED_BY, Standards, baseline_for, baseline_path, defaults_for, golden_path
 from evalkit.golden.describe import check_file, check_text, diff_text, find_file, show_text
 from evalkit.golden.header import Header, Sampling, read_header
 from evalkit.golden.read import read_curve, read_curves
@@ -20,7 +20,7 @@ from evalkit.golden.sidecar import EVIDENCE, evidence_path
 
 __all__ = [
     "COMPARED_MARKS", "CURVE_MARKS", "EVIDENCE", "GOLDEN_DIR", "JUDGED_BY", "NEVER_WORKED", "NOTED_MARKS", "Curve",
-    "GoldenValue", "Header", "Sampling", "Standards", "baseline_path", "check_file", "check_text", "defaults_for",
-    "diff_text", "evidence_path", "find_file", "golden_path", "lookup", "read_curve", "read_curves", "read_header",
-    "record_command", "record_curve", "select", "show_text",
+    "GoldenValue", "Header", "Sampling", "Standards", "baseline_for", "baseline_path", "check_file", "check_text",
+    "defaults_for", "diff_text", "evidence_path", "find_file", "golden_path", "lookup", "read_curve", "read_curves",
+    "read_header", "record_command", "record_curve", "select", "show_text",
 ]  # fmt: skip

@@ -31,6 +31,13 @@ def baseline_path(target: str, root: Path = GOLDEN_DIR) -> Path:
     return root / f"{target}.baseline.json"
 
 
+def baseline_for(target: str, task: str, root: Path = GOLDEN_DIR) -> Baseline | None:
+    """The baseline that the repository has of a target on a task."""
+    path = baseline_path(target, root)
+    found = load_baseline(path) if path.exists() else None
+    return found if found and found.task == task else None
+
+
 def defaults_for(run: Run, root: Path = GOLDEN_DIR) -> Standards:
     """The golden curve, baseline and published scores that the repository has for a run's target and draft.
 
@@ -39,16 +46,14 @@ def defaults_for(run: Run, root: Path = GOLDEN_DIR) -> Standards:
     target, draft = str(run.cell.get("target")), str(run.cell.get("draft"))
     curve_file, baseline_file = golden_path(target, draft, root), baseline_path(target, root)
     missing = []
-    curve = baseline = None
+    curve = None
     if run.cell.get("k") and not curve_file.exists():
         missing.append(f"no golden curve {curve_file.name}")
     elif run.cell.get("k"):
         curve = read_curve(curve_file)
-    if baseline_file.exists():
-        baseline = load_baseline(baseline_file)
-    if baseline is None or baseline.task != run.cell.get("task"):
+    baseline = baseline_for(target, str(run.cell.get("task")), root)
+    if baseline is None:
         missing.append(f"no baseline of {target} on task {run.cell.get('task')} in {baseline_file.name}")
-        baseline = None
     scores = root / "reference_scores.yaml"
     references = load_reference_scores(scores) if scores.exists() else ()
     return Standards(golden=curve, baseline=baseline, references=references, missing=tuple(missing))

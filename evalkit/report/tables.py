@@ -69,7 +69,9 @@ def warnings(run: Run) -> tuple[str, ...]:
     out = []
     if run.expected < run.task_size:
         out.append(f"subset: cannot certify ({run.expected} of the task's {run.task_size} samples were asked for)")
-    if not run.complete or len(run.samples) != run.expected:
+    if run.stopped and run.complete:
+        out.append(f"stopped early: {run.stopped}; judged by its sequential rule only")
+    elif not run.complete or len(run.samples) != run.expected:
         out.append(f"incomplete: cannot certify ({len(run.samples)} of {run.expected} samples are there)")
     if any(s.forced for s in run.samples):
         out.append("forced acceptance: cannot certify (accepted drafts were drawn, not verified)")

@@ -25,7 +25,7 @@ from evalkit.stats.common import (
     two_sided,
     whole,
 )  # fmt: skip
-from evalkit.stats.paired import restricted_variance, tango_test
+from evalkit.stats.paired import restricted_variance, tango_interval, tango_test
 from evalkit.stats.proportion import exact_interval
 from evalkit.stats.ratio import Estimate
 
@@ -175,6 +175,37 @@ def with_run_variation(x: Estimate, sd: float, runs: int, measured_by: int) -> E
     total = x.se**2 + part
     below = (0.0 if math.isinf(x.df) else x.se**4 / x.df) + part**2 / (measured_by - 1)
     return Estimate(value=x.value, se=math.sqrt(total), df=total**2 / below if below > 0 else math.inf)
+
+
+def paired_runs_test(up: int, down: int, n: int, bound: float, *, sd: float, measured_by: int) -> BoundTest:
+    """`tango_test` with a run-to-run standard deviation `sd` of the difference, beyond the flips of single answers and
+    measured by so many runs, in its error (`with_run_variation`; t instead of normal). With sd 0 it is that test."""
+    if number(sd, "sd", 0) == 0:
+        return tango_test(up, down, n, bound)
+    x = _with_runs(up, down, n, bound, sd, measured_by)
+    t = (x.value - bound) / x.se
+    return BoundTest(statistic=t, p_above=float(special.stdtr(x.df, -t)), p_below=float(special.stdtr(x.df, t)))
+
+
+def paired_runs_interval(up: int, down: int, n: int, *, sd: float, measured_by: int, level: float = 0.95) -> Interval:
+    """The bounds that `paired_runs_test` does not refuse, to both sides, within [-1, 1]."""
+    plain = tango_interval(up, down, n, level)
+    if number(sd, "sd", 0) == 0:
+        return plain
+
+    def miss(bound: float, side: int) -> float:
+        x = _with_runs(up, down, n, bound, sd, measured_by)
+        return side * (x.value - bound) - float(special.stdtrit(x.df, 0.5 + level / 2)) * x.se
+
+    low = crossing(lambda b: miss(b, 1), -1.0, plain.low) if miss(-1.0, 1) > 0 else -1.0
+    high = crossing(lambda b: miss(b, -1), 1.0, plain.high) if miss(1.0, -1) > 0 else 1.0
+    return Interval(low, high)
+
+
+def _with_runs(up: int, down: int, n: int, bound: float, sd: float, measured_by: int) -> Estimate:
+    tango_test(up, down, n, bound)  # refuses what are no pairs
+    plain = Estimate(value=(up - down) / n, se=math.sqrt(restricted_variance(up, down, n, bound)) / n)
+    return with_run_variation(plain, sd, 1, measured_by)
 
 
 def next_run_interval(variation: RunVariation, level: float = 0.95) -> Interval:

@@ -140,6 +140,39 @@ def test_a_baseline_is_recorded_and_taken(place, capsys):
         assert checks["accuracy"]["numbers"]["paired"] == N
 
 
+def test_a_baseline_of_several_runs_says_how_they_vary(place, capsys):
+    for seed in ("0", "1"):
+        main([*RUN, "--no-gate", "--no-report", "--k", "0", "--seed", seed])
+    runs = sorted(p.name for p in (place / "runs").iterdir())
+    capsys.readouterr()
+    assert main(["baseline", "record", *runs, "-o", "b.json", "--yes"]) == 0
+    assert "run-to-run sd 0 pt of 2 runs" in capsys.readouterr().out
+    assert json.loads((place / "b.json").read_text())["repeats"]["runs"] == runs
+
+
+def test_gate_of_several_runs_is_one_table_and_the_worst_code(place, verdict, capsys):
+    for seed in ("0", "1"):
+        main([*RUN, "--no-gate", "--no-report", "--seed", seed])
+    runs = sorted(p.name for p in (place / "runs").iterdir())
+
+    def judged(run, **words):
+        worst = Outcome.FAIL if run.id == runs[0] else Outcome.PASS
+        check = Check(name="accuracy", outcome=worst, expected="e", found="f", message="all", numbers={"p": 0.01})
+        return Verdict(outcome=worst, checks=(check,), run_id=run.id)
+
+    capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evalkit.judging.judge", judged)
+        assert main(["gate", *runs]) == 1
+        out = capsys.readouterr().out
+        assert all(word in out for word in ("accuracy p", "length p", "Holm p", "0.01", "0.02", "fail", *runs))
+        assert main(["gate", *runs, "--json"]) == 1
+        found = json.loads(capsys.readouterr().out)
+        assert [v["outcome"] for v in found] == ["fail", "pass"] and found[1]["run_id"] == runs[1]
+        assert found[1]["checks"][-1]["numbers"]["p_adjusted"] == 0.02
+        assert main(["gate", runs[1], runs[1]]) == 2
+
+
 def test_golden_needs_something_to_record(place, capsys):
     assert main(["golden", "record"]) == 2
     assert "neither a stored run nor --k" in capsys.readouterr().err
@@ -167,6 +200,8 @@ def test_golden_records_a_run(place, capsys):
         ([*RUN, "--data", "bad.jsonl"], "bad.jsonl, line 2 is not JSON", "mend or remove"),
         ([*RUN, "--data", "nowhere.jsonl"], "nowhere.jsonl does not exist", "give the data's path"),
         ([*RUN, "--runs-dir", "test.jsonl"], "cannot make test.jsonl/", "--runs-dir"),
+        ([*RUN, "--stop-early", "--limit", "3"], "--stop-early with --limit 3", "leave --limit away"),
+        ([*RUN, "--stop-early"], "--stop-early has no baseline", "record a K=0 run first"),
         ([*RUN, "--limit", "-1"], "limit is -1", "at least 0"),
         (["gate", "nowhere"], "no run 'nowhere'", "evalkit list"),
         (["show", "nowhere"], "no run 'nowhere'", "evalkit list"),

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalkit import stats
-from evalkit.baseline import Baseline, ReferenceScore, Row, load_reference_scores
+from evalkit import stats, sweep
+from evalkit.baseline import Baseline, ReferenceScore, Row, Variation, load_reference_scores
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, combine, judge, verdict_line
 from evalkit.golden import Curve, GoldenValue
@@ -406,6 +406,63 @@ def test_c91_a_golden_at_temperature_1_is_not_compared_with_a_greedy_run() -> No
         check = named(verdict(golden=golden), "accepted length")
         assert check.outcome is Outcome.INCONCLUSIVE and "temperature 1" in check.message
     assert named(verdict(golden=imported_curve({7: 4.85}, temperature=0.0)), "accepted length").outcome is Outcome.PASS
+
+
+# --- run-to-run variation
+
+
+def varying(excess: float, runs: int = 5) -> Variation:
+    names = tuple(f"r{i}" for i in range(runs))
+    return Variation(runs=names, scores=(0.95,) * runs, sd=excess, expected_sd=0.0, excess_sd=excess)
+
+
+def test_c35_run_to_run_variation_widens_the_decision() -> None:
+    plain = named(verdict(), "accuracy")
+    assert plain.outcome is Outcome.PASS
+    zero = named(verdict(baseline=make_baseline(variation=varying(0.0))), "accuracy")
+    assert zero.outcome is Outcome.PASS and "run-to-run sd 0 pt of 5 runs" in zero.message
+    assert zero.numbers["p"] == plain.numbers["p"] and zero.numbers["interval"] == plain.numbers["interval"]
+    wide = named(verdict(baseline=make_baseline(variation=varying(0.005))), "accuracy")
+    assert wide.outcome is Outcome.INCONCLUSIVE and wide.numbers["p"] > 0.05
+    assert "run-to-run sd 0.5 pt of 5 runs, 0.5 pt beyond single answers, added to the error of both" in wide.message
+    (low, high), (before, after) = wide.numbers["interval"], plain.numbers["interval"]
+    assert low < before < after < high
+
+
+# --- a sweep: several runs in one verdict
+
+
+def named_run(name: str, lost: int) -> Verdict:
+    run = make_run(change=lambda i: {"scores": {"strict-match": float(i % 20 != 0 and i % 397 >= lost),
+                                                "flexible-extract": 1.0}})  # fmt: skip
+    return verdict(dataclasses.replace(run, id=name))
+
+
+def test_a_sweep_passes_a_run_only_by_its_adjusted_p() -> None:
+    alone = verdict()
+    (p,) = {max(sweep.p_values(alone).values())}
+    assert alone.outcome is Outcome.PASS and 0.0001 < p <= 0.05
+    many = sweep.adjust([dataclasses.replace(alone, run_id=f"r{i}") for i in range(9)])
+    rows = sweep.rows(many)
+    assert [r.adjusted for r in rows] == pytest.approx([min(1, 9 * p)] * 9) and rows[0].p == p
+    assert 9 * p > 0.05 and {v.outcome for v in many} == {Outcome.INCONCLUSIVE}
+    check = named(many[0], "sweep")
+    assert "Holm over 9 runs" in check.message and check.numbers["p_run"] == p
+    assert sweep.combined(many) is Outcome.INCONCLUSIVE
+    (single,) = sweep.adjust([alone])
+    assert single.outcome is Outcome.PASS and sweep.combined([single]) is Outcome.PASS
+
+
+def test_a_sweep_with_a_failed_run_fails_and_takes_no_alarm_back() -> None:
+    good, bad = verdict(), named_run("bad", 60)
+    assert bad.outcome is Outcome.FAIL
+    found = sweep.adjust([good, bad])
+    assert sweep.combined(found) is Outcome.FAIL and found[1].outcome is Outcome.FAIL
+    empty = dataclasses.replace(verdict(make_run(0)), run_id="empty")
+    rows = sweep.rows(sweep.adjust([good, empty]))
+    assert (rows[1].p, rows[1].accuracy_p, rows[1].adjusted) == (None, None, 1.0)
+    with pytest.raises(EvalkitError, match="run run-1 is given twice"):
+        sweep.adjust([good, good])
 
 
 # --- published scores

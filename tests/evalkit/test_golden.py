@@ -265,6 +265,63 @@ def test_nan_and_duplicates_make_no_baseline(tmp_path: Path) -> None:
         record_baseline(dataclasses.replace(run, samples=(run.samples[1], *run.samples[1:])), tmp_path / "b.json")
 
 
+def flipped(run: Run, ids: range, name: str) -> Run:
+    """A repeat of a run under another id, with these answers turned."""
+    samples = [
+        dataclasses.replace(s, scores={**s.scores, "strict-match": 1 - s.scores["strict-match"]})
+        if s.doc_id in ids
+        else s
+        for s in run.samples
+    ]
+    return dataclasses.replace(run, id=name, samples=tuple(samples))
+
+
+def test_c35_repeats_give_the_baseline_its_run_to_run_variation(tmp_path: Path) -> None:
+    path, run = tmp_path / "b.json", make_run(0, n=200)
+    equal = [flipped(run, range(0), f"r{i}") for i in range(3)]
+    line = record_baseline(run, path, repeats=equal)
+    found = load_baseline(path)
+    assert line.endswith("run-to-run sd 0 pt of 4 runs") and found.variation is not None
+    assert (found.variation.runs, found.variation.sd) == ((run.id, "r0", "r1", "r2"), 0.0)
+    varied = [flipped(run, range(0, 20 * i), f"r{i}") for i in (1, 2)]  # twenty more lost at each
+    line = record_baseline(run, path, repeats=varied)
+    found = load_baseline(path)
+    assert found.run_id == run.id and found.correct == sum(s.scores["strict-match"] for s in run.samples)
+    v = found.variation
+    assert v is not None and v.sd == pytest.approx(np.std(v.scores, ddof=1)) and 0 < v.excess_sd < v.sd
+    assert "pt of 3 runs, " in line and line.endswith("pt beyond single answers")
+    record_baseline(run, path)  # and one run alone has none
+    assert load_baseline(path).variation is None and "repeats" not in path.read_text()
+
+
+def test_what_is_no_repeat_is_refused(tmp_path: Path) -> None:
+    run, path = make_run(0), tmp_path / "b.json"
+    other = dataclasses.replace(run, id="other")
+    for repeat, words in (
+        (run, "the same run is given twice"),
+        (marked(other, target_sha="t2"), "is no repeat of .*target_sha differ"),
+        (marked(other, temperature=0.7), "temperature differ"),
+        (with_cell(other, k=3), "a baseline is K=0"),
+        (dataclasses.replace(other, samples=run.samples[1:], expected=59, task_size=59), "prompts differ"),
+    ):
+        with pytest.raises(EvalkitError, match=words):
+            record_baseline(run, path, repeats=[repeat])
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"sd": 0.5}, {"excess_sd": 0.9}, {"scores": [0.5]}, {"sd": float("nan")}, {"expected_sd": -1}, {"runs": ["a"]}],
+)
+def test_tampered_repeats_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    path, run = tmp_path / "b.json", make_run(0)
+    record_baseline(run, path, repeats=[flipped(run, range(5), "r1")])
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"repeats": data["repeats"] | change}))
+    with pytest.raises(EvalkitError, match="is no baseline"):
+        load_baseline(path)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
