@@ -373,3 +373,20 @@ def test_ratio_test_keeps_its_size() -> None:
         ]
     )
     assert _within(float(passed), 0.05, 0.05, runs)
+
+
+@pytest.mark.parametrize(("up", "down", "n"), [(0, 0, 400), (3, 9, 1319), (40, 60, 500), (0, 20, 20)])
+def test_run_to_run_variation_in_a_paired_test(up: int, down: int, n: int) -> None:
+    assert stats.paired_runs_test(up, down, n, -0.01, sd=0.0, measured_by=2) == stats.tango_test(up, down, n, -0.01)
+    before = stats.tango_interval(up, down, n, 0.9)
+    assert stats.paired_runs_interval(up, down, n, sd=0.0, measured_by=2, level=0.9) == before
+    for sd, runs in ((0.002, 5), (0.01, 3), (0.01, 30)):
+        span = stats.paired_runs_interval(up, down, n, sd=sd, measured_by=runs, level=0.9)
+        assert -1 <= span.low <= before.low and before.high <= span.high <= 1
+        if span.low > -1:
+            low = stats.paired_runs_test(up, down, n, span.low, sd=sd, measured_by=runs)
+            assert low.p_above == pytest.approx(0.05, abs=1e-6)
+        high = stats.paired_runs_test(up, down, n, span.high, sd=sd, measured_by=runs)
+        assert high.p_below == pytest.approx(0.05, abs=1e-6)
+    with pytest.raises(ValueError, match="measured_by"):
+        stats.paired_runs_test(up, down, n, -0.01, sd=0.01, measured_by=1)
