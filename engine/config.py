@@ -91,6 +91,8 @@ class EngineConfig:
         QuantMode.preset(self.quant)
         if self.dtype not in (*DTYPES, "auto"):
             raise EngineError(f"unknown dtype {self.dtype!r}", f"use auto or one of {', '.join(DTYPES)}")
+        if self.threads < 0:
+            raise EngineError(f"threads is {self.threads}", "give 0 (torch's own choice) or a positive number")
         for name in ("max_batch", "max_batched_tokens", "page_size"):
             if getattr(self, name) < 1:
                 raise EngineError(f"{name} is {getattr(self, name)}", "give a number of at least 1")

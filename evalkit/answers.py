@@ -64,7 +64,8 @@ def _stop_cut(samples: Sequence[Sample], limits: AnswerLimits) -> Check:
 
 def _empty(samples: Sequence[Sample], limits: AnswerLimits) -> Check:
     zero, blank = len(_of(samples, Bucket.ZERO_TOKENS)), len(_of(samples, Bucket.EMPTY))
-    hint = f"{zero} without a single token, {blank} with tokens but no text; look for NaN logits"
+    hint = f"{zero} without a single token, {blank} with tokens but no text"
+    hint += "; look for NaN logits" if zero else "; look at the stop strings"
     return _share("empty answers", "answers empty", zero + blank, len(samples), limits.max_empty, FAIL, hint)
 
 

@@ -103,7 +103,7 @@ def run(
 
         judged = judge_run(made, baseline=baseline, margin=margin) if gate else None
         if judged is not None:
-            out.print(console.verdict_text(judged.verdict))
+            out.print(console.verdict_text(judged.verdict, out.width if out.is_terminal else 0))
         if report:
             out.print(f"report: {write_report(made, judged, runs_dir / made.id / 'report.html')}")
     out.print(f"run: {runs_dir / made.id}")
@@ -141,7 +141,8 @@ def gate(
     if as_json:
         print(console.verdict_json(verdict))
     else:
-        console.console().print(console.verdict_text(verdict))
+        out = console.console()
+        out.print(console.verdict_text(verdict, out.width if out.is_terminal else 0))
     raise typer.Exit(_code(verdict))
 
 

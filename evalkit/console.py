@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
@@ -88,17 +89,25 @@ def run_table(run: Run) -> Table:
     return table
 
 
-def verdict_text(verdict: Verdict) -> Text:
-    """The verdict in one line, each check in one more, and the notes."""
+def verdict_text(verdict: Verdict, width: int = 0) -> Text:
+    """The verdict in one line, each check in one more, and the notes; folded at words to `width` columns, 0 is not."""
     text = Text()
     text.append(f"verdict: {verdict.outcome.value.upper()}\n", style=f"bold {COLOUR[verdict.outcome]}")
     for check in verdict.checks:
         text.append(f"  {check.outcome.value:12}", style=COLOUR[check.outcome])
-        text.append(f"  {check.name}: {check.message}\n")
+        text.append(_folded(f"{check.name}: {check.message}", width) + "\n")
     for note in verdict.notes:
-        text.append(f"  note          {note}\n", style="dim")
+        text.append("  note        " + _folded(note, width) + "\n", style="dim")
     text.rstrip()
     return text
+
+
+def _folded(words: str, width: int, indent: int = 16) -> str:
+    """`words` behind a first column of 14, later lines under the second one."""
+    if width < indent + 20:
+        return f"  {words}"
+    lines = textwrap.wrap(words, width - indent, break_long_words=False, break_on_hyphens=False)
+    return "  " + ("\n" + " " * indent).join(lines)
 
 
 def sweep_table(rows: Sequence[Row]) -> Table:

@@ -205,11 +205,11 @@ def _accuracy(run: Run, answered: Sequence[Sample], baseline: Baseline | None, s
         return _check("accuracy", outcome, expected, found, f"{found} {words}", **numbers)
 
     if baseline is None:
-        return check(INCONCLUSIVE, f"and no baseline to compare it with; fix: {baseline_fix(run)}")
+        return check(INCONCLUSIVE, f"and no baseline to compare it with; fix: {_own_baseline(run)}")
     differ = [m for m in BASELINE_MARKS if baseline.fingerprint.get(m) != mark(run, m)]
     if differ:
         words = ", ".join(f"{m} {baseline.fingerprint.get(m)} / {mark(run, m)}" for m in differ)
-        return check(FAIL, f"has nothing comparable in baseline {baseline.source} ({words}); fix: {baseline_fix(run)}")
+        return check(FAIL, f"has nothing comparable in baseline {baseline.source} ({words}); fix: {_own_baseline(run)}")
     rows = [(s, baseline.rows.get(s.doc_hash[:HASH_CHARS])) for s in answered]
     unknown = sum(row is None for _, row in rows)
     same = [(s, row) for s, row in rows if row and row.prompt_hash == s.prompt_hash[:HASH_CHARS]]
@@ -300,6 +300,27 @@ def _sequential_p(found: Followed, spec: GateSpec) -> str:
     if found.stop is stats.Stop.FAILURE:
         return f", p {found.p_worse:.2g} for a loss over {100 * spec.accuracy_margin:g} pt"
     return f", p {found.p:.2g} for a loss under {100 * spec.accuracy_margin:g} pt"
+
+
+def _short(value: Any) -> str:
+    """A hash by its first characters, anything else whole."""
+    return value[:12] if isinstance(value, str) and len(value) == 64 else str(value)
+
+
+def _own_baseline(run: Run) -> str:
+    """How to get a baseline that fits: by the command where its options say all, else from a run like this one."""
+    cell = run.cell
+    plain = not cell.get("data") and not cell.get("temperature") and not cell.get("limit") and not mark(run, "shots")
+    if plain and cell.get("task") == "gradeschool":
+        return baseline_fix(run)
+    return f"make a K=0 float32 run with the same options, then evalkit gate {run.id} --baseline THAT_RUN"
+
+
+def _own_golden(run: Run) -> str:
+    return (
+        "make a float32 run with the same options of a draft you trust, evalkit golden record THAT_RUN --output FILE, "
+        f"then evalkit gate {run.id} --golden FILE"
+    )
 
 
 def _what_would_tell(outcome: Outcome, mde: float, needed: int | None, unit: str) -> str:
@@ -428,12 +449,12 @@ def _length(run: Run, k: int, found: AcceptanceStats, golden: Curve | None, spec
     numbers |= {"golden": value.accepted_length, "golden_se": value.se}
     differ = [m for m in COMPARED_MARKS if value.fingerprint and value.fingerprint.get(m) != mark(run, m)]
     if differ and value.fingerprint:
-        why = ", ".join(f"{m} {value.fingerprint.get(m)} / {mark(run, m)}" for m in differ)
-        return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {fix}")
+        why = ", ".join(f"{m} {_short(value.fingerprint.get(m))} / {_short(mark(run, m))}" for m in differ)
+        return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {_own_golden(run)}")
     here = mark(run, "temperature")
     if not value.fingerprint and None not in (value.temperature, here) and value.temperature != here:
         why = f"temperature {value.temperature:g} / {here:g}"
-        return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {fix}")
+        return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {_own_golden(run)}")
     for m in NOTED_MARKS:
         if value.fingerprint and value.fingerprint.get(m) != mark(run, m):
             notes.append(

@@ -78,3 +78,8 @@ def test_json_of_a_cell_is_flat_and_plain(tmp_path):
     assert values["k"] == 5 and values["draft_method"] == "dspark" and values["data"] == str(tmp_path / "x.jsonl")
     assert all(isinstance(v, str | int | float | bool | None) for v in values.values())
     assert not any(isinstance(v, Path) for v in values.values())
+
+
+def test_threads_below_zero_are_refused() -> None:
+    with pytest.raises(EngineError, match="threads is -1"):
+        Cell.make(threads=-1)

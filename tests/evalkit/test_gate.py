@@ -21,6 +21,7 @@ from evalkit.baseline import Baseline, ReferenceScore, Row, Variation, load_refe
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, combine, judge, verdict_line
 from evalkit.golden import Curve, GoldenValue
+from evalkit.judging import _of_this_setting
 from evalkit.records import Check, Outcome, Run, Sample, StepRecord, Verdict
 
 N, K = 400, 7
@@ -607,3 +608,22 @@ def test_accepted_length_at_the_margin_passes_at_most_alpha_of_the_time() -> Non
     assert passed <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / runs)
     assert failed <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / runs)
     assert passed > 0.03  # and it is not needlessly deaf
+
+
+def test_a_report_draws_no_golden_of_another_task() -> None:
+    run = make_run()
+    other = make_golden(fingerprint={**MARKS, "task_sha": "another"})
+    assert _of_this_setting(make_golden(fingerprint=MARKS), run) is not None
+    assert _of_this_setting(other, run) is None
+
+
+def test_the_fix_for_another_setting_is_not_the_record_command_of_this_one() -> None:
+    run = make_run(
+        cell={"target": "t", "draft": "dspark", "task": "gsm8k", "k": K, "quant": "fp8", "data": "mine.jsonl"}
+    )
+    check = named(judge(run, baseline=None, golden=None), "accuracy")
+    assert check.outcome is Outcome.INCONCLUSIVE
+    assert "--baseline THAT_RUN" in check.message
+    other = make_golden(fingerprint={**MARKS, "task_sha": "another"})
+    found = named(judge(run, baseline=None, golden=other), "accepted length")
+    assert "--golden FILE" in found.message
