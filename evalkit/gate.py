@@ -20,7 +20,7 @@ from evalkit.answers import AnswerLimits, answer_checks, format_check, unanswere
 from evalkit.baseline import BASELINE_MARKS, FLEXIBLE, HASH_CHARS, STRICT, Baseline, ReferenceScore, mark, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.errors import EvalkitError
-from evalkit.golden import COMPARED_MARKS, NEVER_WORKED, NOTED_MARKS, Curve, GoldenValue, lookup, record_command
+from evalkit.golden import NEVER_WORKED, NOTED_MARKS, Curve, GoldenValue, differing_marks, lookup, record_command
 from evalkit.records import Check, Outcome, Run, Sample, Stopping, Verdict
 from evalkit.stopping import Followed, check_stop, follow, in_order, rule_of
 
@@ -447,7 +447,7 @@ def _length(run: Run, k: int, found: AcceptanceStats, golden: Curve | None, spec
     except EvalkitError as e:
         return check(INCONCLUSIVE, f"and no golden value to compare it with: {e}")
     numbers |= {"golden": value.accepted_length, "golden_se": value.se}
-    differ = [m for m in COMPARED_MARKS if value.fingerprint and value.fingerprint.get(m) != mark(run, m)]
+    differ = differing_marks(value, run)
     if differ and value.fingerprint:
         why = ", ".join(f"{m} {_short(value.fingerprint.get(m))} / {_short(mark(run, m))}" for m in differ)
         return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {_own_golden(run)}")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from evalkit import golden as goldens
 from evalkit.acceptance import summarize
-from evalkit.baseline import Baseline, load_baseline, mark, record_baseline
+from evalkit.baseline import Baseline, load_baseline, record_baseline
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
-from evalkit.golden import COMPARED_MARKS, Curve, Standards
+from evalkit.golden import Curve, Standards
 from evalkit.records import Run, Verdict
 from evalkit.store import load_run
 
@@ -83,5 +83,4 @@ def write_report(run: Run, judged: Judged | None, path: Path) -> Path:
 def _of_this_setting(curve: Curve | None, run: Run) -> Curve | None:
     """The curve, unless it is of another target, task, temperature or draft width: then no picture beside it."""
     values = [v for by_k in curve.values.values() for k, v in by_k.items() if k == run.cell.get("k")] if curve else []
-    differ = [v for v in values if v.fingerprint and any(v.fingerprint.get(m) != mark(run, m) for m in COMPARED_MARKS)]
-    return None if differ else curve
+    return None if any(goldens.differing_marks(v, run) for v in values) else curve

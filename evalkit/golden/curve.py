@@ -9,8 +9,10 @@ from itertools import pairwise
 from typing import Any
 
 from evalkit.acceptance.distribution import implied_groups
+from evalkit.baseline import mark
 from evalkit.errors import EvalkitError
 from evalkit.golden.header import Header
+from evalkit.records import Run
 from evalkit.units import AcceptedLength
 
 CURVE_MARKS = ("target_sha", "draft_sha", "draft_width", "temperature", "task_sha", "quant")
@@ -191,6 +193,12 @@ def _words(curve: Curve) -> set[str]:
 
 def _variants(curve: Curve) -> set[str]:
     return {curve.source.removesuffix(".yaml"), *_words(curve)}
+
+
+def differing_marks(value: GoldenValue, run: Run) -> list[str]:
+    """The facts a run must share with a golden value and does not; none for a value that states no fingerprint."""
+    told = value.fingerprint
+    return [m for m in COMPARED_MARKS if told.get(m) != mark(run, m)] if told else []
 
 
 def record_command(target: str, k: int, draft: str = "") -> str:
