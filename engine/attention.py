@@ -173,9 +173,7 @@ def reference_attention(
             parts = []
             group = q.shape[1] // k.shape[2]
             for head, blocks in enumerate(reference_blocks(index_q[row], ik, p, sparse)):
-                places = [
-                    s for b in blocks for s in range(b * sparse.block_size, (b + 1) * sparse.block_size) if s <= p
-                ]
+                places = [s for s in range(p + 1) if s // sparse.block_size in blocks]
                 kv = slice(head, head + 1)
                 parts.append(_attend_one(q[row, head * group : (head + 1) * group], k[0, places, kv], v[0, places, kv]))
             out[row] = torch.cat(parts)

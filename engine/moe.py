@@ -79,9 +79,8 @@ def reference_moe(moe: MoE, x: Tensor) -> Tensor:
         biased = (score + moe.correction_bias.double()).tolist()
         best = sorted(range(moe.experts), key=lambda e: (-biased[e], e))[: moe.chosen]
         total = sum((score[e] for e in best), torch.zeros((), dtype=torch.float64))
-        y = sum(
-            (score[e] / total * moe.expert(e, row[None])[0].double() for e in best), torch.zeros(x.shape[1]).double()
-        )
-        y = y * moe.scaling
+        y = torch.zeros(x.shape[1], dtype=torch.float64)
+        for e in best:
+            y += moe.scaling * score[e] / total * moe.expert(e, row[None])[0].double()
         out[r] = (y if moe.shared is None else y + moe.shared(row[None])[0].double()).to(x.dtype)
     return out

@@ -40,7 +40,7 @@ _INDEX = {
 
 
 def _experts(moe: MoEConfig) -> dict[str, tuple[str, ...]]:
-    """Tensors of a layer's experts: w1 is the gate, w3 up, w2 down; one after another they fill the stacked parameter."""
+    """Tensors of a layer's experts: w1 is the gate, w3 up, w2 down; in turn they fill the stacked parameter."""
     m, each = "block_sparse_moe.", range(moe.experts)
     names = {
         "mlp.gate.weight": (f"{m}gate.weight",),

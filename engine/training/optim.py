@@ -30,7 +30,7 @@ def orthogonalise(g: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """`params` are matrices or stacks of them; `splits` gives, by id(param), the row counts of those packed into one."""
+    """`params` are matrices or stacks of them; `splits` gives, by id(param), the row counts of those packed."""
 
     def __init__(self, params: list[nn.Parameter], *, lr: float, splits: dict[int, list[int]], momentum: float = 0.95):
         super().__init__(params, {"lr": lr, "momentum": momentum})

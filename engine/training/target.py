@@ -90,7 +90,7 @@ def balance(experts: list[MoE], amount: float) -> float:
         if moe.load is None:
             continue
         load = moe.load.float()
-        moe.correction_bias += amount * (load.mean() - load).sign()
+        moe.correction_bias.add_((load.mean() - load).sign(), alpha=amount)
         worst = max(worst, float(load.max() / load.mean()))
     return worst
 
@@ -117,15 +117,9 @@ def train_target(
         for o in optimizers:
             o.step()
             o.zero_grad(set_to_none=True)
-        load = balance(experts, plan.balance * factor)
-        state.log(
-            step,
-            answer_ce=float(answer),
-            index_kl=float(index_loss.detach()),
-            load=load,
-            quant=quant,
-            tokens=rows.ids.numel(),
-        )
+        values = {"answer_ce": float(answer), "index_kl": float(index_loss.detach())}
+        values["load"] = balance(experts, plan.balance * factor)
+        state.log(step, **values, quant=quant, tokens=rows.ids.numel())
         if (step + 1) % 50 == 0:
             say(f"target step {step + 1}/{plan.steps}  {state.recent()}")
         if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:

@@ -161,7 +161,7 @@ def test_the_index_loss_reaches_the_index_alone() -> None:
 def test_the_index_learns_where_attention_looks() -> None:
     """One layer's index, on its own loss: the divergence from that layer's attention falls to a fraction."""
     target = sparse_target()
-    torch.nn.init.normal_(target.layers[1].attn.qkv.weight, std=0.3)  # attention that prefers some keys
+    torch.nn.init.normal_(target.get_parameter("layers.1.attn.qkv.weight"), std=0.3)  # attention that prefers some keys
     rows = torch.randint(3, 700, (1, 128), generator=torch.Generator().manual_seed(1)).flatten()
     losses = []
     params = [p for n, p in target.named_parameters() if n.startswith("layers.1.indexer")]

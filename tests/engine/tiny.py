@@ -100,7 +100,7 @@ def build(
 
 
 def m3_parts(layers: int) -> dict[str, Any]:
-    """What makes a target MiniMax-M3: experts in all layers but the first, block-sparse attention in all but the last."""
+    """What makes a target MiniMax-M3: experts in all layers but the first, sparse attention in all but the last."""
     return {
         "moe_layer_freq": [0, *[1] * (layers - 1)],
         "intermediate_size": 16,
