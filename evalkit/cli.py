@@ -8,23 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from engine.errors import EngineError
+from evalkit.commands import PLAIN
+from evalkit.commands import outputs as to
 from evalkit.errors import EvalkitError
 
 if TYPE_CHECKING:
     from evalkit.config import Cell
     from evalkit.records import Outcome, Run, Verdict
 
-PLAIN: dict[str, Any] = {
-    "no_args_is_help": True,
-    "add_completion": False,
-    "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,
-}
 app = typer.Typer(
     help="Evaluate a target with its speculative decoding draft: accuracy, accepted length, verdict.", **PLAIN
 )
@@ -116,34 +112,35 @@ def gate(
     baseline: BaselineOpt = None,
     golden: GoldenOpt = None,
     margin: Margin = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a verdict, or a list for several runs.")] = False,
+    json: to.JsonFile = None,
+    junit: to.JunitFile = None,
+    summary: to.SummaryFile = None,
+    step_summary: to.StepSummary = False,
+    benchmark: to.BenchmarkFile = None,
+    lm_eval: to.LmEvalDir = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Judge stored runs, several as one sweep (Holm). Exits 0 pass, 1 fail, 3 inconclusive."""
-    from evalkit import console
+    from evalkit import console, sweep
     from evalkit.judging import judge_run
 
+    outputs = to.Outputs(
+        json=json, junit=junit, summary=summary, step_summary=step_summary, benchmark=benchmark, lm_eval=lm_eval
+    )
     runs = [_load(word, runs_dir) for word in which]
     found = [judge_run(one, baseline=baseline, golden=golden, margin=margin).verdict for one in runs]
     if len(found) > 1:
-        from evalkit import sweep
-
         found = sweep.adjust(found)
+    outputs.write(found, runs)
+    if not outputs.alone:
         out = console.console()
-        if as_json:
-            print(console.verdicts_json(found))
+        if len(found) == 1:
+            out.print(console.verdict_text(found[0], out.width if out.is_terminal else 0))
         else:
             out.print(console.sweep_table(sweep.rows(found)))
             for verdict in found:
                 out.print(console.sweep_reason(verdict))
-        raise typer.Exit(_code(sweep.combined(found)))
-    (verdict,) = found
-    if as_json:
-        print(console.verdict_json(verdict))
-    else:
-        out = console.console()
-        out.print(console.verdict_text(verdict, out.width if out.is_terminal else 0))
-    raise typer.Exit(_code(verdict))
+    raise typer.Exit(_code(sweep.combined(found)))
 
 
 @app.command()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -135,16 +134,6 @@ def sweep_reason(verdict: Verdict) -> Text:
     for check in telling:
         text.append(f"\n  {check.name}: {check.message}", style="default")
     return text
-
-
-def verdicts_json(verdicts: Sequence[Verdict]) -> str:
-    """The verdicts of a sweep as a JSON list."""
-    return json.dumps([asdict(v) for v in verdicts], indent=1, allow_nan=False, default=str)
-
-
-def verdict_json(verdict: Verdict) -> str:
-    """The verdict as JSON, for machines."""
-    return json.dumps(asdict(verdict), indent=1, allow_nan=False, default=str)
 
 
 def runs_table(runs: Sequence[Run]) -> Table:
