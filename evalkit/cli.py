@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engine.errors import EngineError
-from evalkit.commands import PLAIN, certificate
+from evalkit.commands import PLAIN, catalogue, certificate, ci
 from evalkit.commands import outputs as to
 from evalkit.errors import EvalkitError
 
@@ -29,6 +29,8 @@ baseline_app = typer.Typer(help="Baselines: K=0 scores, question by question.", 
 app.add_typer(golden_app, name="golden")
 app.add_typer(baseline_app, name="baseline")
 app.add_typer(certificate.app, name="certificate")
+app.add_typer(ci.app, name="ci")
+app.add_typer(catalogue.app, name="catalogue")
 
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Folder of the stored runs.")]
 RunArg = Annotated[str, typer.Argument(help="A run's folder, or its id.", metavar="RUN")]

@@ -156,7 +156,7 @@ def test_summary_has_the_table_and_what_did_not_pass_first(tmp_path: Path) -> No
     assert len(re.split(r"(?<!\\)\|", rows[1])) == len(rows[0].split("|")), "a pipe in a text makes no column"
 
 
-def test_hostile_text_is_text_in_the_summary() -> None:
+def test_c89_hostile_text_is_text_in_the_summary() -> None:
     text = summary_text([three_outcomes()], [make_run(cell={"target": HOSTILE})])
     for word in ("<img", "`c`", "a|b", "[y](", "@me", "*x*", "://z", "www.z", "\x1b", "\u202e", "\x00"):
         assert word not in text
@@ -222,7 +222,7 @@ def test_benchmark_keeps_the_two_directions_apart(tmp_path: Path) -> None:
     assert bigger[stem + "accepted length"]["value"] == round(1 + accepted / 60, 6)
 
 
-def test_a_subset_is_a_series_of_its_own(tmp_path: Path) -> None:
+def test_c29_a_subset_is_a_series_of_its_own(tmp_path: Path) -> None:
     bigger, _ = benchmark(tmp_path, make_run(task_size=1319))
     assert bigger and all(name.endswith("(subset of 20)") for name in bigger)
 
@@ -274,7 +274,7 @@ def by_dashboard(folder: Path) -> dict:
             "publish": ci.get("dashboard_publish_allowed"), "image": ci.get("docker_image")}  # fmt: skip
 
 
-def test_lm_eval_files_are_read_by_both_readers(tmp_path: Path) -> None:
+def test_c30_lm_eval_files_are_read_by_both_readers(tmp_path: Path) -> None:
     said = write_lm_eval([make_verdict(make_check())], [make_run()], tmp_path)
     assert said == [] and by_validator(tmp_path, 0.8) == 0 and by_validator(tmp_path, 0.81) == 1
     length = 1 + sum(a for i in range(20) for a in (i % 8, (3 * i) % 8, 2)) / 60
