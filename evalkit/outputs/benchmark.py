@@ -15,7 +15,7 @@ from typing import Any
 from evalkit import stats
 from evalkit.acceptance import summarize
 from evalkit.errors import EvalkitError
-from evalkit.outputs.common import pairs, safe, write_text
+from evalkit.outputs.common import judged_runs, safe, write_text
 from evalkit.records import Run, Verdict
 
 
@@ -28,7 +28,7 @@ def write_benchmark(verdicts: Sequence[Verdict], runs: Sequence[Run], path: Path
     """Writes both files, and returns their paths."""
     bigger: list[dict[str, Any]] = []
     smaller: list[dict[str, Any]] = []
-    for verdict, run in pairs(verdicts, runs):
+    for verdict, run in judged_runs(verdicts, runs):
         bigger += _scores(verdict, run) + _acceptance(verdict, run)
         smaller += _losses(verdict, run)
     other = smaller_path(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import EvalkitError
-from evalkit.records import Check, Outcome, Run, Verdict
+from evalkit.records import Outcome, Run, Verdict
 from evalkit.store import write_atomic
 
 # What XML 1.0 has no place for, and what could reorder or hide text for a reader: control characters, lone surrogates,
@@ -33,20 +33,29 @@ def overall(verdicts: Sequence[Verdict]) -> Outcome:
     return Outcome.INCONCLUSIVE if Outcome.INCONCLUSIVE in found else Outcome.PASS
 
 
-def pairs(verdicts: Sequence[Verdict], runs: Sequence[Run]) -> list[tuple[Verdict, Run]]:
-    """Each verdict with its run. Raises EvalkitError where one of them is missing or given twice."""
+def pairs(verdicts: Sequence[Verdict], runs: Sequence[Run]) -> list[tuple[Verdict, Run | None]]:
+    """Each verdict with its run; None for one on published figures, which have no run.
+
+    Two verdicts may be on one run (two cells of a specification). Raises EvalkitError for a run without a verdict.
+    """
     by_id = {run.id: run for run in runs}
-    named = [v.run_id for v in verdicts]
-    if len(set(named)) != len(named) or set(named) != set(by_id):
-        raise EvalkitError(
-            f"verdicts on {', '.join(named) or 'nothing'}, runs {', '.join(by_id) or 'none'}", "give each run once"
-        )
-    return [(v, by_id[v.run_id]) for v in verdicts]
+    if missing := sorted(set(by_id) - {v.run_id for v in verdicts}):
+        raise EvalkitError(f"there is no verdict on run {missing[0]}", "judge every run that is given")
+    return [(v, by_id.get(v.run_id)) for v in verdicts]
 
 
-def counts(checks: Sequence[Check]) -> dict[Outcome, int]:
-    """How many checks ended how."""
-    return {outcome: sum(c.outcome is outcome for c in checks) for outcome in Outcome}
+def judged_runs(verdicts: Sequence[Verdict], runs: Sequence[Run]) -> list[tuple[Verdict, Run]]:
+    """Each run once, with the worst verdict on it."""
+    found: dict[str, tuple[Verdict, Run]] = {}
+    for verdict, run in pairs(verdicts, runs):
+        if run is not None and (run.id not in found or _worse(verdict, found[run.id][0])):
+            found[run.id] = (verdict, run)
+    return list(found.values())
+
+
+def _worse(one: Verdict, other: Verdict) -> bool:
+    order = [Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL]
+    return order.index(one.outcome) > order.index(other.outcome)
 
 
 def plain(value: Any) -> Any:

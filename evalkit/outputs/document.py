@@ -28,12 +28,12 @@ def document(verdicts: Sequence[Verdict], runs: Sequence[Run]) -> dict[str, Any]
     }
 
 
-def verdict_json(verdict: Verdict, run: Run) -> dict[str, Any]:
-    """One verdict with what its run was."""
+def verdict_json(verdict: Verdict, run: Run | None) -> dict[str, Any]:
+    """One verdict with what its run was; `run` is null for published figures."""
     return {
         "run_id": safe(verdict.run_id),
         "outcome": verdict.outcome.value,
-        "run": run_json(run),
+        "run": None if run is None else run_json(run),
         "checks": [check_json(c) for c in verdict.checks],
         "notes": [safe(note) for note in verdict.notes],
     }

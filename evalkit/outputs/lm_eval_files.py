@@ -19,7 +19,7 @@ from typing import Any
 from evalkit import stats
 from evalkit.acceptance import summarize
 from evalkit.errors import EvalkitError
-from evalkit.outputs.common import pairs, plain, safe, write_text
+from evalkit.outputs.common import judged_runs, plain, safe, write_text
 from evalkit.records import Outcome, Run, Sample, Verdict
 from evalkit.runfile import read_json
 
@@ -33,7 +33,7 @@ def write_lm_eval(verdicts: Sequence[Verdict], runs: Sequence[Run], path: Path) 
     Raises EvalkitError where the folder holds results that evalkit did not write: a reader would take them for ours.
     """
     said = []
-    both = pairs(verdicts, runs)
+    both = judged_runs(verdicts, runs)
     folders = [path if len(both) == 1 else path / _name(run.id).lstrip(".") for _, run in both]
     for folder in folders:
         clear(folder)

@@ -75,12 +75,15 @@ def append_summary(verdicts: Sequence[Verdict], runs: Sequence[Run], path: Path)
     return path
 
 
-def _run_text(verdict: Verdict, run: Run, detail: _Detail) -> str:
+def _run_text(verdict: Verdict, run: Run | None, detail: _Detail) -> str:
     """One run: a heading, what it was, its table, its notes."""
-    cell = run.cell
-    what = f"{cell.get('task')}, {cell.get('target')} + {cell.get('draft')}, K={cell.get('k')}, {cell.get('quant')}"
-    text = f"### {escape(verdict.run_id)}: {verdict.outcome.value.upper()}\n\n{escape(what)}; "
-    text += f"{len(run.samples)} of {run.task_size} samples\n\n"
+    text = f"### {escape(verdict.run_id)}: {verdict.outcome.value.upper()}\n\n"
+    if run is None:
+        text += "published figures, no run\n\n"
+    else:
+        cell = run.cell
+        what = f"{cell.get('task')}, {cell.get('target')} + {cell.get('draft')}, K={cell.get('k')}, {cell.get('quant')}"
+        text += f"{escape(what)}; {len(run.samples)} of {run.task_size} samples\n\n"
     if not verdict.checks:
         return text + "No check was made: nothing was compared.\n"
     checks = sorted(verdict.checks, key=lambda c: ORDER[c.outcome])
@@ -101,7 +104,7 @@ def _run_text(verdict: Verdict, run: Run, detail: _Detail) -> str:
 def _row(check: Check) -> str:
     x = check.numbers
     cells = [escape(check.name), check.outcome.value, escape(check.expected), escape(check.found)]
-    return "| " + " | ".join([*cells, _interval(x), _margin(x), _count(x)]) + " |\n"
+    return "| " + " | ".join([*cells, _interval(x), _margin(check), _count(x)]) + " |\n"
 
 
 def _interval(x: Mapping[str, Any]) -> str:
@@ -114,10 +117,12 @@ def _interval(x: Mapping[str, Any]) -> str:
     return f"{100 * level:g} %: {words}" if _number(level) else words
 
 
-def _margin(x: Mapping[str, Any]) -> str:
+def _margin(check: Check) -> str:
+    """The margin in its unit: points of a score, per cent of a length, else tokens a step; or the cap of a share."""
+    x = check.numbers
     margin, limit = x.get("margin"), x.get("limit")
     if _number(margin):
-        unit = " %" if "ratio" in x else " pt" if "difference" in x else ""
+        unit = " %" if "ratio" in x or check.name == "accepted length" else " pt" if "difference" in x else ""
         return f"{100 * margin:g}{unit}" if unit else f"{margin:.3g}"
     return f"{100 * limit:g} %" if _number(limit) else ""
 

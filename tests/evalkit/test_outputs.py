@@ -89,9 +89,8 @@ def test_the_worst_verdict_is_the_outcome_and_none_is_a_fail() -> None:
     ]
     assert document(verdicts, runs)["outcome"] == "inconclusive"
     assert document([], [])["outcome"] == "fail"
-    for wrong in (runs[:2], [*runs[:2], make_run(id="d")]):
-        with pytest.raises(EvalkitError, match="give each run once"):
-            document(verdicts, wrong)
+    with pytest.raises(EvalkitError, match="no verdict on run d"):
+        document(verdicts, [*runs, make_run(id="d")])
 
 
 # --- JUnit
@@ -351,6 +350,26 @@ def test_the_task_of_inferencex_is_gsm8k_to_its_readers(tmp_path: Path) -> None:
     run = replace(run, cell={**run.cell, "task": "gsm8k_inferencex"})
     write_lm_eval([make_verdict(make_check())], [run], tmp_path)
     assert by_dashboard(tmp_path)["score"] == 1.0
+
+
+# --- cells of a specification: published figures without a run, and two cells on one run
+
+
+def test_cells_without_a_run_and_two_on_one(tmp_path: Path, xsd: etree.XMLSchema) -> None:
+    verdicts = [make_verdict(make_check(), run_id="figures"), make_verdict(make_check()),
+                make_verdict(make_check(outcome=FAIL))]  # fmt: skip
+    runs = [make_run()]
+    found = document(verdicts, runs)
+    jsonschema.validate(found, SCHEMA)
+    assert [v["run"] is None for v in found["verdicts"]] == [True, False, False] and found["outcome"] == "fail"
+    text = junit_text(verdicts, runs)
+    xsd.assertValid(etree.fromstring(text.encode()))
+    assert [s.get("name") for s in ET.fromstring(text)] == ["figures", "run-1", "run-1 #2"]
+    assert "published figures, no run" in summary_text(verdicts, runs)
+    bigger, _ = write_benchmark(verdicts, runs, tmp_path / "b.json")
+    assert len(read_json(bigger.read_text())) == 4 and "verdict: fail" in bigger.read_text()
+    assert write_lm_eval(verdicts, runs, tmp_path / "lm") == []
+    assert by_dashboard(tmp_path / "lm")["publish"] is False, "the worst verdict on a run is the one that it has"
 
 
 # --- the options
