@@ -36,7 +36,7 @@ def spec_text(entry: Entry, run: str = "", *, source: str = "") -> str:
     """The specification's YAML, with a comment for each thing that the catalogue says and the gate reads otherwise."""
     lines = [f"# Made by evalkit catalogue spec from {source or 'a catalogue'}, entry {entry.name!r}."]
     lines.append(f"# Served: {entry.model} on {entry.runner}, {' '.join(entry.arguments) or 'no arguments'}")
-    lines += [f"#   {name}={value}" for name, value in entry.env.items()]
+    lines += [f"# with {name}={value}" for name, value in entry.env.items()]
     lines.append(
         "# The catalogue's bar is a flexible-extract score that reaches it; the floor here is of strict-match,"
     )
@@ -53,7 +53,7 @@ def spec_text(entry: Entry, run: str = "", *, source: str = "") -> str:
         lines.append(f"# Its mtp_accept_threshold is {_length(entry)}; the gate compares with golden instead.")
     elif entry.drafts:
         lines.append("# It has no mtp_accept_threshold; the gate compares with golden.")
-    head = "\n".join(" ".join(safe(line).split()) if not line.startswith("#   ") else safe(line) for line in lines)
+    head = "\n".join(" ".join(safe(line).split()) for line in lines)  # no text of the catalogue ends a comment
     body = yaml.safe_dump(spec_values(entry, run), sort_keys=False, allow_unicode=True, width=110)
     return f"{head}\n{body}"
 

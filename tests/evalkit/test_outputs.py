@@ -26,6 +26,7 @@ from verdicts import (
     three_outcomes,
 )
 
+from evalkit.cli import main
 from evalkit.commands.outputs import Outputs
 from evalkit.errors import EvalkitError
 from evalkit.outputs import (
@@ -370,6 +371,19 @@ def test_cells_without_a_run_and_two_on_one(tmp_path: Path, xsd: etree.XMLSchema
     assert len(read_json(bigger.read_text())) == 4 and "verdict: fail" in bigger.read_text()
     assert write_lm_eval(verdicts, runs, tmp_path / "lm") == []
     assert by_dashboard(tmp_path / "lm")["publish"] is False, "the worst verdict on a run is the one that it has"
+
+
+def test_a_specification_s_gate_writes_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {"source": "a page", "target": "minimax-m3.1-flash", "task": "gsm8k", "shots": 5, "correct": 9, "n": 10}
+    spec = {"schema": 1, "name": "s", "against": [{"score": "sglang"}], "cells": [{"figures": figures}]}
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    junit = tmp_path / "j.xml"
+    code = main(["gate", str(tmp_path / "s.yaml"), "--junit", str(junit), "--json", "-"])
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, SCHEMA)
+    assert code == found["exit_code"] == 3 and found["verdicts"][0]["run"] is None
+    assert ET.parse(junit).getroot()[0].get("name") == "a page"
+    assert main(["gate", str(tmp_path / "s.yaml"), "--junit", str(tmp_path)]) == 2
 
 
 # --- the options
