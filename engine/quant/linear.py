@@ -48,6 +48,7 @@ class QuantLinear(nn.Module):
         self.format, self.act, self.options = WEIGHT_FORMATS[format], act, options or WeightOptions()
         if act and act not in ACTIVATIONS[format]:
             raise ValueError(f"{format} weights do not go with {act} activations")
+        self.is_ptpc = format == "ptpc_fp8" and bool(act)  # scales are left out of the product and put on its result
         self.out_features, self.in_features = weight.shape
         self.packed = tuple(packed) if packed and self.format.tiled else (self.out_features,)
         pieces = [self.format.encode(w, self.options) for w in weight.detach().split(self.packed)]
@@ -56,11 +57,6 @@ class QuantLinear(nn.Module):
         self.register_buffer("scales", torch.cat([scales for _, scales in pieces]))
         self.register_buffer("bias", None if bias is None else bias.detach())
         self.register_buffer("cached", self._operand() if cache else None, persistent=False)
-
-    @property
-    def is_ptpc(self) -> bool:
-        """Are scales left out of the product, and put on its result?"""
-        return self.format.name == "ptpc_fp8" and bool(self.act)
 
     @property
     def nbytes(self) -> int:
@@ -77,19 +73,24 @@ class QuantLinear(nn.Module):
         return torch.cat([self.format.decode(self._typed(codes), scales, self.options) for codes, scales in pieces])
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.rows(x, slice(None))
+        return self._apply_to(x, self._weight(), self.scales, self.bias)
 
     def rows(self, x: Tensor, which: slice) -> Tensor:
         """The outputs `which` alone, [..., rows]."""
-        w = self._operand() if self.cached is None else self.cached
-        w, bias = w[which], None if self.bias is None else self.bias[which].float()
+        scales = self.scales[which] if self.is_ptpc else self.scales
+        return self._apply_to(x, self._weight()[which], scales, None if self.bias is None else self.bias[which])
+
+    def _weight(self) -> Tensor:
+        return self._operand() if self.cached is None else self.cached
+
+    def _apply_to(self, x: Tensor, w: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
         if self.is_ptpc:
             values, scale = quantise_rows(x, self.options.fp8)
-            y = F.linear(values, w).mul_(scale).mul_(self.scales[which].squeeze(1))
+            y = F.linear(values, w).mul_(scale).mul_(scales.squeeze(1))
             y = y if bias is None else y.add_(bias)
         else:
             x32 = QUANTISE[self.act](x, self._group(), self.options) if self.act else x.float()
-            y = F.linear(x32, w, bias)
+            y = F.linear(x32, w, None if bias is None else bias.float())
         return y.to(x.dtype)
 
     def _group(self) -> int:
