@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -85,6 +86,7 @@ def _index_fp8(name: str, dtype: torch.dtype) -> KVFormat:
     )
 
 
+@cache
 def _nvfp4(name: str, global_scale_dec: float = 1.0) -> KVFormat:
     enc = 1.0 / global_scale_dec
 
@@ -118,7 +120,7 @@ class _Formats(dict[str, KVFormat]):
         head, mark, number = name.partition("@")
         if head != "nvfp4" or not mark:
             raise KeyError(name)
-        return self.setdefault(name, _nvfp4(name, float(number)))
+        return _nvfp4(name, float(number))
 
 
 FORMATS: dict[str, KVFormat] = _Formats({

@@ -62,11 +62,16 @@ def round_fp8(x: Tensor, dtype: torch.dtype = FP8) -> Tensor:
     taking away 1.5 * 2^23 steps. The step between neighbours is an eighth of the power of two at or below |x|, and one
     size from the subnormal numbers to the smallest normal ones.
     """
-    info = torch.finfo(dtype)
-    x = x.float().clamp(-info.max, info.max)
+    top = torch.finfo(dtype).max
+    return round_fp8_(x.float().clamp(-top, top), dtype)
+
+
+def round_fp8_(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """round_fp8 of float32 x within the range (or nearer to its end than to a next number); may overwrite x."""
     if x.numel() < CAST_BELOW or x.device.type != "cpu":
         return x.to(dtype).float()
-    power = (x.abs().clamp_(min=info.smallest_normal).view(torch.int32) & 0x7F800000).view(torch.float32)
+    least = torch.finfo(dtype).smallest_normal
+    power = (x.abs().clamp_(min=least).view(torch.int32) & 0x7F800000).view(torch.float32)
     big = power.mul_(1.5 * 2.0**20)
     return x.add_(big).sub_(big)
 

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.quant.fp4 import FP4_MAX, round_fp4
-from engine.quant.fp8 import FP8_MAX, round_fp8
-from engine.quant.mx import MX_BLOCK, decode_e8m0, e8m0_scales
+from engine.quant.fp8 import FP8_MAX, round_fp8, round_fp8_
+from engine.quant.mx import MX_BLOCK, e8m0_values
 from engine.quant.weights import TILE, WEIGHT_FORMATS, WeightOptions
 
 # weight format -> the quantised activations it can be used with, its own first
@@ -122,22 +122,24 @@ def linear_rows(linear: nn.Module, x: Tensor, which: slice) -> Tensor:
 def quantise_rows(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Values of the fp8 codes, float32 [..., K], and scale [..., 1]: what encode_fp8 gives, not packed into bytes."""
     x = x.float()
-    scale = x.abs().amax(-1, keepdim=True) / torch.finfo(dtype).max
+    scale = x.abs().amax(-1, keepdim=True).div_(torch.finfo(dtype).max)
     scale = torch.where(scale == 0, 1.0, scale)
-    return round_fp8(x / scale, dtype), scale
+    return round_fp8_(x / scale, dtype), scale
 
 
 def _fp8_groups(x: Tensor, group: int, options: WeightOptions) -> Tensor:
     """decode(encode(x)) with one scale for `group` neighbours, the last group of a row maybe shorter."""
     k, top = x.shape[-1], torch.finfo(options.fp8).max
-    x = F.pad(x.float(), (0, -k % group)).unflatten(-1, (-1, group))
-    scale = (x.abs().amax(-1, keepdim=True) / top).clamp_(min=torch.finfo(torch.float32).tiny)
-    return round_fp8(x / scale, options.fp8).mul_(scale).flatten(-2)[..., :k]
+    x = F.pad(x.float(), (0, -k % group)) if k % group else x.float()
+    x = x.unflatten(-1, (-1, group))
+    scale = x.abs().amax(-1, keepdim=True).div_(top).clamp_(min=torch.finfo(torch.float32).tiny)
+    y = round_fp8_(x / scale, options.fp8).mul_(scale).flatten(-2)
+    return y[..., :k] if k % group else y
 
 
 def _mx(x: Tensor, largest: float, mode: str, rounded: Callable[[Tensor], Tensor]) -> Tensor:
-    blocks = x.float().unflatten(-1, (-1, MX_BLOCK))
-    scale = decode_e8m0(e8m0_scales(blocks.abs().amax(-1, keepdim=True), largest, mode))
+    blocks = x.float().reshape(*x.shape[:-1], -1, MX_BLOCK)
+    scale = e8m0_values(blocks.abs().amax(-1, keepdim=True), largest, mode)
     return rounded(blocks / scale).mul_(scale).flatten(-2)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -105,9 +105,7 @@ def linear_names(module: nn.Module, names: Mapping[str, tuple[str, ...]], prefix
 
 
 def resolve(
-    config: OnlineQuantConfig,
-    layers: Iterator[LayerName] | tuple[LayerName, ...],
-    sources: Mapping[str, str] | None = None,
+    config: OnlineQuantConfig, layers: Iterable[LayerName], sources: Mapping[str, str] | None = None
 ) -> Resolved:
     """What becomes of each layer: kept, or the first format that names it, or the global one.
 
@@ -120,7 +118,7 @@ def resolve(
     found = tuple(layers)
     for layer in found:
         decisions = {part: _decide(config, (part, layer.name), seen) for part in layer.parts}
-        if len(set(decisions.values())) > 1:
+        if len({what for what, _ in decisions.values()}) > 1:
             said = ", ".join(f"{part.rpartition('.')[2]}: {what or why}" for part, (what, why) in decisions.items())
             raise EngineError(f"online_quant_config treats the parts of {layer.name} differently ({said})",
                               f"name {layer.name}, or all of its parts alike")  # fmt: skip
@@ -142,9 +140,7 @@ def warnings(config: OnlineQuantConfig, target: Resolved, draft: Resolved | None
     if lost := [pattern for pattern in patterns if pattern not in matched]:
         out.append(f"online_quant_config: no layer matches {', '.join(lost)}")
     if draft and target.formats and not draft.formats:
-        out.append(
-            "online_quant_config: the target is quantised and the draft is not; its layers are called draft.layers.*"
-        )
+        out.append("online_quant_config: the target is quantised, the draft is not; its layers are draft.layers.*")
     return tuple(out)
 
 
