@@ -38,6 +38,7 @@ class QuantLinear(nn.Module):
 
     codes: Tensor
     scales: Tensor
+    bias: Tensor | None
     cached: Tensor | None
 
     def __init__(

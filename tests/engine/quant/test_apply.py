@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def test_target_and_draft_follow_the_mode(tiny: Tiny) -> None:
 
 def test_memory_shrinks_and_the_copies_are_counted_apart(tiny: Tiny) -> None:
     plain, mode = tiny.llm(k=3), tiny.llm(k=3, quant="w=ptpc_fp8")
-    assert plain.drafter and plain.drafter.draft
+    assert plain.drafter and plain.drafter.draft and mode.drafter and mode.drafter.draft
     whole = sum(p.nbytes for m in (plain.target, plain.drafter.draft) for p in m.parameters())
     assert plain.weights.nbytes == {"plain": whole} and plain.counters["weight_cache_bytes"] == 0
     linear = [
@@ -68,7 +69,7 @@ def test_a_quantised_draft_changes_no_output(tiny: Tiny) -> None:
 def test_context_rows_of_the_draft_are_quantised_by_themselves(tiny: Tiny) -> None:
     llm = tiny.llm(k=3, quant="w=ptpc_fp8")
     assert llm.drafter and llm.drafter.draft
-    attn = llm.drafter.draft.layers[0].attn
+    attn = llm.drafter.draft._layers[0].attn
     x, rope = torch.randn(3, 32), llm.drafter.draft.rope
     table = rope.table(torch.arange(3))
     k, v = attn.make_kv(x, rope, table)
@@ -91,7 +92,7 @@ def test_a_configuration_by_layer(tiny: Tiny) -> None:
     ({"quant": "ptpc-fp8", "online_quant_config": "{}"}, "asked for twice"),
     ({"quant": "kv[7]=fp8"}, "names layer 7, the target has 3"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_told(tiny: Tiny, settings: dict[str, str], words: str) -> None:
+def test_what_does_not_fit_is_told(tiny: Tiny, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(EngineError, match=words):
         tiny.llm(**settings)
 
