@@ -205,11 +205,12 @@ def _made(given: dict[str, str], dtype: str, words: str) -> QuantMode:
         raise EngineError(f"quant mode {words!r}: w={w} does not go with act={act}", f"use act={fits}")
     kv = given.get("kv", dtype)
     dense, draft, layers = _layer_formats(given, words)
-    return QuantMode(
+    mode = QuantMode(
         name="", w=w, act=act, kv=kv, index=given.get("index", _INDEX_OF.get(kv, kv)), dtype=dtype,
         kv_dense=dense, kv_draft=draft, kv_layers=layers, kv_scale=_scale(given.get("kv_scale", "1"), words),
-        **{key: given[key] for key in ("index_fp4", "mxfp4_scale", "mxfp8_scale", "fp8") if key in given},
     )  # fmt: skip
+    options = {key: given[key] for key in ("index_fp4", "mxfp4_scale", "mxfp8_scale", "fp8") if key in given}
+    return replace(mode, **options)  # pyright: ignore[reportArgumentType]
 
 
 def _layer_formats(given: dict[str, str], words: str) -> tuple[str, str, tuple[tuple[int, str], ...]]:
