@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from engine.api import Completion, Request
-from engine.config import EngineConfig, ModelConfig, QuantMode
+from engine.config import EngineConfig, QuantMode
 from engine.draft import DRAFTERS, Drafter
 from engine.errors import EngineError
 from engine.kv_cache import KVCache, LayerSpec, bytes_per_token
 from engine.model import Target
 from engine.prefix_cache import OutOfPages, PagePool, PageTable
+from engine.quant import FORMATS, INDEX_FORMATS, KVFormat
 from engine.quant.apply import WeightReport, quantise_models, weight_report
 from engine.request import Sequence
 from engine.runner import Runner, page_tables
@@ -226,20 +227,37 @@ class LLM:
 
 
 def _layers(target: Target, drafter: Drafter | None, quant: QuantMode) -> list[LayerSpec]:
-    """KV layers of the target, then of the draft, each in the format that the mode gives it."""
+    """Cache of the target's layers, then of the draft's, each in the format that the mode gives it.
+
+    A block-sparse layer that picks for itself keeps index keys beside its keys and values.
+    """
     t, d = target.cfg, drafter.kv if drafter else None
-    formats = quant.kv_formats(sparse=sparse_layers(t), draft_layers=d.num_layers if d else 0)
-    shapes = [t] * t.num_layers + ([d] * d.num_layers if d else [])
-    return [
-        LayerSpec(format=name, kv_heads=cfg.num_kv_heads, head_dim=cfg.head_dim)
-        for name, cfg in zip(formats, shapes, strict=True)
-    ]
+    sparse = t.sparse.layers if t.sparse else (False,) * t.num_layers
+    formats = quant.kv_formats(sparse=sparse, draft_layers=d.num_layers if d else 0)
+    layers = []
+    for i, name in enumerate(formats):
+        cfg = t if i < t.num_layers or d is None else d
+        picks = t.sparse if t.sparse and i < t.num_layers and t.sparse.computes[i] else None
+        layers.append(
+            LayerSpec(
+                format=name,
+                kv_heads=cfg.num_kv_heads,
+                head_dim=cfg.head_dim,
+                index_format=quant.index_format if picks else "",
+                index_dim=picks.index_dim if picks else 0,
+            )
+        )
+    for spec in layers:
+        _check_width(FORMATS[spec.format], spec.head_dim, "kv")
+        if spec.index_dim:
+            _check_width(INDEX_FORMATS[spec.index_format], spec.index_dim, "index")
+    return layers
 
 
-def sparse_layers(cfg: ModelConfig) -> list[bool]:
-    """Which layers attend block-sparsely, as config.json says."""
-    freq = (cfg.raw.get("sparse_attention_config") or {}).get("sparse_attention_freq") or [0] * cfg.num_layers
-    return [bool(f) for f in freq]
+def _check_width(fmt: KVFormat, dim: int, family: str) -> None:
+    if dim % fmt.block:
+        raise EngineError(f"{family} vectors are {dim} wide, {fmt.name} needs a multiple of {fmt.block}",
+                          f"use another format for {family}=")  # fmt: skip
 
 
 def _models(target: Target, drafter: Drafter | None) -> dict[str, tuple[nn.Module, dict[str, tuple[str, ...]]]]:

@@ -106,7 +106,7 @@ def weights() -> str:
 
 
 def tokens() -> str:
-    from engine.config import load_draft_config, load_model_config
+    from engine.checkpoint_config import load_draft_config, load_model_config
     from engine.mode import QuantMode
     from engine.quant.sizes import M3, M31, CacheShape, draft_bytes, token_bytes
 
@@ -121,10 +121,12 @@ def tokens() -> str:
         rows.append(("DSpark draft, 5 layers", "bf16", tp, f"{b.kv:,}", b.scales, b.index, f"{b.total:,}"))
     reference = ROOT / "engine" / "reference"
     target, draft = load_model_config(reference / "target"), load_draft_config(reference / "draft").model
-    raw = target.raw.get("sparse_attention_config") or {}
-    sparse = tuple(bool(f) for f in raw.get("sparse_attention_freq") or [0] * target.num_layers)
-    index_dim = int(raw.get("sparse_index_dim", 0)) if any(sparse) else 0
-    shape = CacheShape(kv_heads=target.num_kv_heads, head_dim=target.head_dim, sparse=sparse, index_dim=index_dim)
+    sparse = target.sparse
+    shape = CacheShape(
+        kv_heads=target.num_kv_heads, head_dim=target.head_dim,
+        sparse=tuple(sparse.layers) if sparse else (False,) * target.num_layers,
+        picks=tuple(sparse.computes) if sparse else (), index_dim=sparse.index_dim if sparse else 0,
+    )  # fmt: skip
     for words in ("float32", "bf16", "fp8", "nvfp4"):
         mode = QuantMode.parse(words, "float32")
         d = draft_bytes(mode, layers=draft.num_layers, kv_heads=draft.num_kv_heads, head_dim=draft.head_dim)

@@ -16,7 +16,7 @@ from engine.layers import packed_rows
 from engine.mode import QuantMode
 from engine.quant.fp8 import DIALECTS
 from engine.quant.linear import ACTIVATIONS, QuantLinear
-from engine.quant.online import RECIPE_EXCLUDE, OnlineQuantConfig, Resolved, linear_names, resolve, warnings
+from engine.quant.online import RECIPE_EXCLUDE, OnlineQuantConfig, Resolved, linear_names, resolve, unreached, warnings
 from engine.quant.weights import WEIGHT_FORMATS, WeightOptions
 
 # format -> quant_type and quant_dtype of the record
@@ -82,14 +82,16 @@ def quantise_models(
         found[name] = resolve(online, linear_names(module, tensors, "" if name == "target" else f"{name}."))
         device = next(module.parameters()).device
         quantise_module(module, found[name], mode=mode, cache=device.type == "cpu")
-    notes = warnings(online, found["target"], found.get("draft")) if config.online_quant_config else ()
+    notes = list(warnings(online, found["target"], found.get("draft")) if config.online_quant_config else ())
+    if left := sum(unreached(online, n, "" if m == "target" else f"{m}.") for m, (_, n) in models.items()):
+        notes.append(f"online_quant_config: {left} expert matrices stay as they were loaded; experts are not quantised")
     info = {
         "model": str(config.model),
         "online_quant_config": online.to_json(),
         "elapsed_seconds": round(time.perf_counter() - start, 3),
         **online_quant_layers(found.values()),
     }
-    return OnlineQuant(info=info, notes=notes)
+    return OnlineQuant(info=info, notes=tuple(notes))
 
 
 def quantise_module(module: nn.Module, resolved: Resolved, *, mode: QuantMode, cache: bool = False) -> None:

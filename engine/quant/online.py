@@ -144,6 +144,12 @@ def warnings(config: OnlineQuantConfig, target: Resolved, draft: Resolved | None
     return tuple(out)
 
 
+def unreached(config: OnlineQuantConfig, names: Mapping[str, tuple[str, ...]], prefix: str = "") -> int:
+    """Expert matrices that the configuration names: they are stacked, so this leaves them as they were loaded."""
+    tensors = [prefix + t.removesuffix(".weight") for parts in names.values() for t in parts if ".experts." in t]
+    return sum(bool(_decide(config, (name, name), set())[0]) for name in tensors)
+
+
 def excludes(pattern: str, name: str) -> bool:
     """Does an entry of exclude_layer match a layer's name?"""
     if pattern.startswith("re:"):
@@ -177,7 +183,7 @@ def _packed_name(parts: tuple[str, ...]) -> str:
     if len(parts) == 1:
         return parts[0]
     parent, last = parts[0].rpartition(".")[0], [part.rpartition(".")[2].removesuffix("_proj") for part in parts]
-    joined = "qkv" if last[:3] == ["q", "k", "v"] else "_".join(last)
+    joined = {("q", "k", "v"): "qkv", ("index_q", "index_k"): "index_qk"}.get(tuple(last), "_".join(last))
     return f"{parent}.{joined}_proj"
 
 

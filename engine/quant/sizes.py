@@ -18,6 +18,7 @@ class CacheShape:
     head_dim: int
     sparse: tuple[bool, ...]  # a flag for each layer
     index_dim: int = 0  # 0: no indexer
+    picks: tuple[bool, ...] = ()  # layers that keep an index key; (): every sparse one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class TokenBytes:
         )  # fmt: skip
 
 
-def layer_bytes(kv: str, index: str, shape: CacheShape, *, sparse: bool, tp: int = 1) -> TokenBytes:
+def layer_bytes(kv: str, index: str, shape: CacheShape, *, picks: bool, tp: int = 1) -> TokenBytes:
     """One layer in the formats `kv` (of FORMATS) and `index` (of INDEX_FORMATS) on one of `tp` ranks.
 
     KV heads are split over the ranks; the index key is whole on each. Raises EngineError where they cannot be split.
@@ -47,16 +48,16 @@ def layer_bytes(kv: str, index: str, shape: CacheShape, *, sparse: bool, tp: int
         raise EngineError(f"{shape.kv_heads} KV heads cannot be split over {tp} ranks", "use a divisor")
     vectors, fmt = 2 * shape.kv_heads // tp, FORMATS[kv]
     scales = vectors * fmt.scale_bytes(shape.head_dim)
-    key = INDEX_FORMATS[index].bytes_per_vector(shape.index_dim) if sparse and shape.index_dim else 0
+    key = INDEX_FORMATS[index].bytes_per_vector(shape.index_dim) if picks and shape.index_dim else 0
     return TokenBytes(kv=vectors * fmt.bytes_per_vector(shape.head_dim) - scales, scales=scales, index=key)
 
 
 def token_bytes(mode: QuantMode, shape: CacheShape, *, tp: int = 1) -> TokenBytes:
     """All layers of the target as `mode` stores them, on one of `tp` ranks."""
     total = TokenBytes(kv=0, scales=0, index=0)
-    for i, sparse in enumerate(shape.sparse):
+    for i, picks in enumerate(shape.picks or shape.sparse):
         kv = mode.kv_dtype(i, sparse=shape.sparse)
-        total += layer_bytes(kv, mode.index_format, shape, sparse=sparse, tp=tp)
+        total += layer_bytes(kv, mode.index_format, shape, picks=picks, tp=tp)
     return total
 
 
@@ -65,7 +66,7 @@ def draft_bytes(mode: QuantMode, *, layers: int, kv_heads: int, head_dim: int, t
     formats: Sequence[str] = mode.kv_formats(sparse=(), draft_layers=layers)
     shape, total = CacheShape(kv_heads=kv_heads, head_dim=head_dim, sparse=()), TokenBytes(kv=0, scales=0, index=0)
     for name in formats:
-        total += layer_bytes(name, "bf16", shape, sparse=False, tp=tp)
+        total += layer_bytes(name, "bf16", shape, picks=False, tp=tp)
     return total
 
 

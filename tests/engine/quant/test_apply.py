@@ -11,7 +11,7 @@ from torch import nn
 
 from engine.errors import EngineError
 from engine.quant import QuantLinear
-from tests.engine.tiny import Tiny, prompts, requests
+from tests.engine.tiny import Tiny, build, prompts, requests
 
 
 def quantised(module: nn.Module) -> list[str]:
@@ -20,6 +20,45 @@ def quantised(module: nn.Module) -> list[str]:
 
 def texts(llm, n: int = 4) -> list[tuple[int, ...]]:
     return [tuple(c.token_ids) for c in llm.generate(requests(list(prompts(n)), max_tokens=12, ignore_eos=True))]
+
+
+@pytest.fixture(scope="module")
+def m3(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """With experts and block-sparse layers."""
+    return build(tmp_path_factory.mktemp("m3"))
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    return build(tmp_path_factory.mktemp("dense"), dense=True)
+
+
+def test_experts_and_router_stay_and_the_indexer_follows(m3: Tiny) -> None:
+    llm = m3.llm(k=0, quant="w=ptpc_fp8")
+    names = [layer["layer"] for layer in llm.online_quant.info["layers"]]
+    assert "model.layers.0.self_attn.index_qk_proj" in names and llm.notes == ()
+    assert not any("block_sparse_moe" in name for name in names)
+    assert texts(llm) == texts(m3.llm(k=3, quant="w=ptpc_fp8"))
+
+
+def test_experts_that_are_asked_for_and_not_reached_are_told(m3: Tiny) -> None:
+    llm = m3.llm(k=0, online_quant_config='{"global_quant_config": "ptpc_fp8"}')
+    (said,) = llm.notes
+    assert "expert matrices stay as they were loaded" in said
+    assert any(name.endswith("shared.down") for name in quantised(llm.target))
+    assert not any(name.endswith("mlp.gate") for name in quantised(llm.target))
+
+
+def test_sparse_and_dense_layers_of_a_hybrid(m3: Tiny) -> None:
+    llm = m3.llm(k=3, quant="nvfp4")
+    cfg = llm.target.cfg
+    assert cfg.sparse
+    want = ["nvfp4" if sparse else "fp8" for sparse in cfg.sparse.layers] + ["float32"] * 2
+    assert [spec.format for spec in llm.cache.layers] == want
+    for spec, picks in zip(llm.cache.layers, cfg.sparse.computes, strict=False):
+        assert spec.index_format == ("fp4_nv" if picks else "")
+    with pytest.raises(EngineError, match="index vectors are 16 wide, fp4_mx needs a multiple of 32"):
+        m3.llm(quant="nvfp4 index_fp4=mx")
 
 
 def test_target_and_draft_follow_the_mode(tiny: Tiny) -> None:

@@ -18,7 +18,7 @@ from tools import quant_page
 ])  # fmt: skip
 def test_the_published_table(words, kv, scales, index, total, rank):
     mode = QuantMode.parse(words, "bf16")
-    one = layer_bytes(mode.kv_dtype(0, sparse=M31.sparse), mode.index_format, M31, sparse=True)
+    one = layer_bytes(mode.kv_dtype(0, sparse=M31.sparse), mode.index_format, M31, picks=True)
     assert one == TokenBytes(kv=kv, scales=scales, index=index)
     assert token_bytes(mode, M31).total == total and token_bytes(mode, M31, tp=4).total == rank
 
