@@ -39,7 +39,9 @@ Task = Annotated[str, typer.Option(help="gradeschool, gsm8k, gsm8k_inferencex, o
 Model = Annotated[str, typer.Option("--model", "--target", help="Target: gradeschool-m3, or a checkpoint's folder.")]
 Draft = Annotated[str, typer.Option("--draft", "--draft-path", help="dspark, dspark-weak, ngram, none, or a folder.")]
 K = Annotated[int | None, typer.Option("--k", help="Draft tokens a step, 0 (no draft) to 7.  [default: 7]")]
-Quant = Annotated[str, typer.Option(help="float32, bf16, fp8 or nvfp4: format of the KV cache.")]
+Quant = Annotated[str, typer.Option("--quant", "--preset", help="float32, bf16, fp8, nvfp4, ptpc-fp8, m31flash-c1-4, "
+                                    "m31flash-c8-16, m31flash-c32-48, or words: w=ptpc_fp8 kv=nvfp4.")]  # fmt: skip
+OnlineQuant = Annotated[str, typer.Option("--online-quant-config", help="Weights by layer: ATOM's JSON, or a file.")]
 Data = Annotated[Path | None, typer.Option(help="JSONL in place of the task's test data.")]
 Threads = Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
@@ -72,6 +74,7 @@ def run(
     top_k: Annotated[int, typer.Option("--top-k", help="0 is off.")] = 0,
     max_tokens: Annotated[int, typer.Option("--max-tokens", help="Limit of an answer; 0 takes the task's.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
+    online_quant_config: OnlineQuant = "",
     draft_width: Width = "k",
     batch: Batch = 64,
     threads: Threads = 0,
@@ -92,6 +95,7 @@ def run(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
+        online_quant_config=online_quant_config,
     )  # fmt: skip
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin)
     from evalkit import console

@@ -91,7 +91,7 @@ def run_cell(
             total = len(task.prompts)
             notes = [*task.notes, *check_task(task)]
             engine = backend(cell)
-            notes += check_tokens(task, getattr(engine, "encode", None))
+            notes += [*check_tokens(task, getattr(engine, "encode", None)), *getattr(engine, "notes", ())]
             head, stopper = _head(cell, task, engine, notes), None
             if cell.stop_early:
                 stopper = _stopper(cell, task, head, baseline, margin)
@@ -129,7 +129,11 @@ def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> Ru
     return RunHead(
         cell={**cell.to_json(), "task": task.name, "shots": task.shots, "max_tokens": task.max_tokens},
         fingerprint=provenance.fingerprint(cell, settings=settings, task=told, doc_ids=ids),
-        provenance={**provenance.collect(cell, settings=settings, files=task.files), "notes": notes},
+        provenance={
+            **provenance.collect(cell, settings=settings, files=task.files),
+            **getattr(engine, "record", {}),
+            "notes": notes,
+        },
         expected=len(ids),
         task_size=task.size,
     )
