@@ -25,6 +25,7 @@ PLAIN: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "rich_markup_mode": None,
 }
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # click's; newer versions of typer bring their own click
 app = typer.Typer(
     help="Evaluate a target with its speculative decoding draft: accuracy, accepted length, verdict.", **PLAIN
 )
@@ -341,8 +342,15 @@ def _code(found: Verdict | Outcome | None) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code. What the user can mend is two lines, never a traceback."""
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        app(args=argv if argv is None else list(argv), prog_name="evalkit")
+        code = app(args=words, prog_name="evalkit", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except UsageError as e:
+        return _usage_error(e, words)
+    except typer.Abort:  # Ctrl-C or the end of the input at a question
+        print("interrupted: nothing was written", file=sys.stderr)
+        return 130
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else int(e.code is not None)
     except (EngineError, EvalkitError) as e:
@@ -359,7 +367,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as e:  # exit code 1 would read as a verdict
         print(f"error: {_whereabouts(e)}\nfix: this is a bug of evalkit; please report it", file=sys.stderr)
         return 2
-    return 0
+
+
+def _usage_error(e: Any, words: Sequence[str]) -> int:
+    """A command line that cannot be read: one line with what was found, one with where to look."""
+    if type(e).__name__ == "NoArgsIsHelpError":  # its message is the whole help
+        e.show()
+        return 2
+    found = _value_of(getattr(e.param, "opts", ()), words) if isinstance(e, typer.BadParameter) else ""
+    said = " ".join(e.format_message().split()).rstrip(".")
+    command = e.ctx.command_path if e.ctx else "evalkit"
+    print(f"error: {command}: {said[:1].lower()}{said[1:]}{f' (found {found!r})' if found else ''}", file=sys.stderr)
+    print(f"fix: {command} --help lists what it takes", file=sys.stderr)
+    return 2
+
+
+def _value_of(options: Sequence[str], words: Sequence[str]) -> str:
+    """What the command line gives an option: the word behind it, or behind its `=`."""
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in options:
+            return value if equals else " ".join(words[i + 1 : i + 2])
+    return ""
 
 
 def _whereabouts(e: Exception) -> str:

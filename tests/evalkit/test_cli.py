@@ -6,6 +6,7 @@ import sys
 from functools import partial
 
 import pytest
+import typer
 
 from evalkit import run as run_module
 from evalkit.backends.scripted import Scripted
@@ -216,10 +217,51 @@ def test_errors_are_two_lines_and_exit_2(place, capsys, words, error, fix):
     assert not (place / "runs").exists()
 
 
-@pytest.mark.parametrize("words", [["run", "--nope"], ["nope"], ["run", "--k", "x"], ["gate"]])
-def test_usage_errors_exit_2(place, capsys, words):
+@pytest.mark.parametrize(
+    ("words", "error", "fix"),
+    [
+        (["run", "--nope"], "no such option: --nope", "evalkit run --help"),
+        (["run", "--limt", "3"], "--limit", "evalkit run --help"),
+        (["run", "--k", "abc"], "'--k'", "evalkit run --help"),
+        (["run", "--temperature=hot"], "'hot'", "evalkit run --help"),
+        (["run", "--quant"], "'--quant' requires an argument", "--help"),
+        (["run", "7"], "unexpected extra argument", "evalkit run --help"),
+        (["gate"], "missing argument", "evalkit gate --help"),
+        (["golden", "chek"], "chek", "evalkit golden --help"),
+        (["nope"], "no such command 'nope'", "evalkit --help"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_two_lines_and_exit_2(place, capsys, words, error, fix):
     assert main(words) == 2
-    assert "Traceback" not in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == "" and len(lines) == 2 and lines[0].startswith("error: evalkit") and lines[1].startswith("fix: ")
+    assert error in lines[0] and fix in lines[1]
+
+
+def test_a_value_of_another_kind_is_named(place, capsys):
+    for words in (["--k", "abc"], ["--k=abc"]):
+        main(["run", *words])
+        assert "(found 'abc')" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["golden"], ["baseline"]], ids=" ".join)
+def test_a_command_alone_prints_its_help(capsys, words):
+    assert main(words) == 2
+    assert "Commands:" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("stop", [typer.Abort, KeyboardInterrupt])
+def test_a_question_that_is_not_answered_is_no_verdict(place, capsys, monkeypatch, stop):
+    main([*RUN, "--no-gate", "--no-report", "--k", "0"])
+
+    def ask(*args, **words):
+        raise stop
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(typer, "confirm", ask)
+    assert main(["baseline", "record", the_run(place), "-o", "b.json"]) == 130  # 1 would read as a fail
+    assert not (place / "b.json").exists()
 
 
 def test_a_bug_is_no_verdict(place, capsys, monkeypatch):
