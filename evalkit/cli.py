@@ -238,12 +238,12 @@ def golden_check(
     files: Annotated[list[Path], typer.Argument(help="Golden files, InferenceX's or ours.", metavar="FILE...")],
 ) -> None:
     """Read golden files strictly: K range, whether they rise, what they imply. Exits 2 when one is unreadable."""
-    from evalkit.golden import check_file, check_text
+    from evalkit.golden import check_file, check_scores_text, check_text, is_reference_scores
 
     broken = 0
     for path in files:
         try:
-            print(check_text(path, check_file(path)))
+            print(check_scores_text(path) if is_reference_scores(path) else check_text(path, check_file(path)))
         except EvalkitError as e:
             broken += 1
             print(f"{path.name}: unreadable\n  error: {e.what}" + (f"\n  fix: {e.fix}" if e.fix else ""))
