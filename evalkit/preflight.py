@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evalkit.errors import EvalkitError
 from evalkit.reading import gold_number
@@ -21,22 +21,6 @@ MAX_STOP_SHARE = 0.01  # of the gold answers that a stop string may occur in
 NEAR_CAP = 0.8  # a 95th percentile above this share of the token limit is too near to it
 BOS_PROBES = 8
 Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
-
-
-def stops_of(until: Any, task: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(stop strings, notes) of a task's `until`. A plain string is one stop, not one for each of its characters."""
-    if until is None or until == []:
-        return (), ()
-    if isinstance(until, str):
-        notes: tuple[str, ...] = (f"stop {until!r} of {task} is a plain string, taken as a list of one",)
-        until = [until]
-    else:
-        notes = ()
-    if not isinstance(until, list | tuple) or not all(isinstance(s, str) for s in until):
-        raise EvalkitError(f"the stops of {task} are {until!r}", "give `until` as a list of strings")
-    if not all(until):
-        raise EvalkitError(f"the stops of {task} hold an empty string, which stops at once", "remove it from `until`")
-    return tuple(until), notes
 
 
 def check_task(task: LoadedTask) -> list[str]:

@@ -44,6 +44,22 @@ def fields(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def stops_of(until: Any, task: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(stop strings, notes) of a task's `until`. A plain string is one stop, not one for each of its characters."""
+    if until is None or until == []:
+        return (), ()
+    if isinstance(until, str):
+        notes: tuple[str, ...] = (f"stop {until!r} of {task} is a plain string, taken as a list of one",)
+        until = [until]
+    else:
+        notes = ()
+    if not isinstance(until, list | tuple) or not all(isinstance(s, str) for s in until):
+        raise EvalkitError(f"the stops of {task} are {until!r}", "give `until` as a list of strings")
+    if not all(until):
+        raise EvalkitError(f"the stops of {task} hold an empty string, which stops at once", "remove it from `until`")
+    return tuple(until), notes
+
+
 def data_files(cell: Cell, config: Mapping[str, Any], path: Path, shots: int) -> dict[str, Path]:
     """Local file of each split needed; empty where the data come from the hub."""
     test = config.get("test_split") or config.get("validation_split") or "test"

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import datasets
 import pytest
 import yaml
 from lm_eval.api.task import ConfigurableTask
@@ -155,7 +156,7 @@ def test_an_unreachable_hub_is_an_error(monkeypatch):
     def offline(*args, **kwargs):
         raise ConnectionError("offline")
 
-    monkeypatch.setattr(harness.datasets, "load_dataset", offline)
+    monkeypatch.setattr(datasets, "load_dataset", offline)
     with pytest.raises(EvalkitError, match=r"could not be fetched.*--data FILE.jsonl"):
         load(task="gsm8k")
 

@@ -20,12 +20,13 @@ from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
 from evalkit.harness import LoadedTask, Prompt
-from evalkit.preflight import cap_note, check_task, check_tokens, lengths_note, stops_of
+from evalkit.preflight import cap_note, check_task, check_tokens, lengths_note
 from evalkit.records import Bucket, Check, Outcome, Run, Sample, Verdict
 from evalkit.report import tables
 from evalkit.run import SILENT, run_cell
 from evalkit.runfile import load_run
 from evalkit.scoring import score_sample
+from evalkit.taskdata import stops_of
 from evalkit.views import FLEXIBLE, STRICT, flexible_view, strict_view
 
 N = 40
