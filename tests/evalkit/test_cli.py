@@ -13,6 +13,7 @@ from evalkit.backends.scripted import Scripted
 from evalkit.cli import main
 from evalkit.config import ROOT
 from evalkit.records import Check, Outcome, Verdict
+from tests.evalkit.places import make_place
 
 COMMANDS = (["run"], ["gate"], ["report"], ["list"], ["show"], ["golden", "record"], ["baseline", "record"])
 N = 6
@@ -23,18 +24,12 @@ def place(tmp_path, monkeypatch):
     """A folder to run in, with a tiny target, draft and task, and a scripted engine."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
-    for name in ("target", "draft"):
-        (tmp_path / name).mkdir()
-        for file in ("config.json", "tokenizer.json", "model.safetensors"):
-            (tmp_path / name / file).write_text("{}")
-    rows = [{"question": f"{i} + 1?", "answer": f"#### {i + 1}"} for i in range(N)]
-    (tmp_path / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
 
     def backend(cell):
         return Scripted(lambda r: f" that is , I think\n#### {int(r.id) + 1}", k=cell.k)
 
     monkeypatch.setattr(run_module, "run_cell", partial(run_module.run_cell, backend=backend))
-    return tmp_path
+    return make_place(tmp_path, N, answer="#### {n}")
 
 
 @pytest.fixture

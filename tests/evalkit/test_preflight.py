@@ -28,6 +28,7 @@ from evalkit.runfile import load_run
 from evalkit.scoring import score_sample
 from evalkit.taskdata import stops_of
 from evalkit.views import FLEXIBLE, STRICT, flexible_view, strict_view
+from tests.evalkit.places import make_checkpoints
 
 N = 40
 
@@ -142,11 +143,7 @@ def test_the_checks_are_cheap() -> None:
 
 @pytest.fixture
 def place(data: Path) -> Path:
-    for name in ("target", "draft"):
-        (data.parent / name).mkdir()
-        for file in ("config.json", "tokenizer.json", "model.safetensors"):
-            (data.parent / name / file).write_text("{}")
-    return data.parent
+    return make_checkpoints(data.parent)
 
 
 def execute(

@@ -1,6 +1,5 @@
 """run_cell with scripted answers: stored as they finish, scored by lm-eval, continued after any end."""
 
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from evalkit.harness import Scored
 from evalkit.progress import Progress
 from evalkit.run import Interrupted, request_seed, run_cell
 from evalkit.runfile import SAMPLES_FILE, load_run
+from tests.evalkit.places import make_place
 
 N = 12
 
@@ -28,13 +28,7 @@ N = 12
 @pytest.fixture
 def place(tmp_path):
     """A tiny target, a draft and a task of N questions."""
-    for name in ("target", "draft"):
-        (tmp_path / name).mkdir()
-        for file in ("config.json", "tokenizer.json", "model.safetensors"):
-            (tmp_path / name / file).write_text("{}")
-    rows = [{"question": f"{i} + 1?", "answer": f"It is {i} + 1 = {i + 1} .\n#### {i + 1}"} for i in range(N)]
-    (tmp_path / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return tmp_path
+    return make_place(tmp_path, N)
 
 
 def cell(place, **words):

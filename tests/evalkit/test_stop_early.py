@@ -22,6 +22,7 @@ from evalkit.records import Check, Outcome, Run, Verdict
 from evalkit.run import Interrupted, run_cell
 from evalkit.runfile import RUN_FILE, SAMPLES_FILE, load_run
 from evalkit.stopping import Stopper, baseline_sha, drawn_order, follow
+from tests.evalkit.places import make_place
 
 N = 120
 MARGIN = 0.2  # 120 questions can't show less
@@ -38,13 +39,7 @@ def wrong(request: Any) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    for name in ("target", "draft"):
-        (tmp_path / name).mkdir()
-        for file in ("config.json", "tokenizer.json", "model.safetensors"):
-            (tmp_path / name / file).write_text("{}")
-    rows = [{"question": f"{i} + 1?", "answer": f"It is {i} + 1 = {i + 1} .\n#### {i + 1}"} for i in range(N)]
-    (tmp_path / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return tmp_path
+    return make_place(tmp_path, N)
 
 
 def execute(place: Path, answer: Any, *, k: int = 7, runs: str = "runs", baseline: Baseline | None = None,
