@@ -45,7 +45,7 @@ class Interrupted(Exception):
 class Watcher(Protocol):
     """Who is told how a run goes on."""
 
-    def start(self, run_id: str, kept: Sequence[Sample], total: int, note: str = "") -> None: ...
+    def start(self, run_id: str, kept: Sequence[Sample], total: int, notes: Sequence[str] = ()) -> None: ...
 
     def sample(self, sample: Sample) -> None: ...
 
@@ -55,7 +55,7 @@ class Watcher(Protocol):
 class Silent:
     """A Watcher that tells nobody."""
 
-    def start(self, run_id: str, kept: Sequence[Sample], total: int, note: str = "") -> None:
+    def start(self, run_id: str, kept: Sequence[Sample], total: int, notes: Sequence[str] = ()) -> None:
         pass
 
     def sample(self, sample: Sample) -> None:
@@ -88,10 +88,12 @@ def run_cell(
         total = 0
         try:
             task = load_task(cell)
+            if cell.limit >= task.size:
+                cell = replace(cell, limit=0)  # no subset: the whole task, under the name of the whole task
             total = len(task.prompts)
             notes = [*task.notes, *check_task(task)]
             engine = backend(cell)
-            notes += check_tokens(task, getattr(engine, "encode", None))
+            notes += check_tokens(task, getattr(engine, "encode", None), getattr(engine, "context", 0))
             head, stopper = _head(cell, task, engine, notes), None
             if cell.stop_early:
                 stopper = _stopper(cell, task, head, baseline, margin)
@@ -154,7 +156,8 @@ class _Session:
         if self.stopper:
             self._take_kept(self.stopper)
         kept = list(self.writer.done.values())
-        self.watcher.start(self.writer.id, kept, len(self.task.prompts), self.writer.note)
+        notes = [*self.notes, self.writer.note] if self.writer.note else self.notes
+        self.watcher.start(self.writer.id, kept, len(self.task.prompts), notes)
         try:
             task = self._until_stopped(self.stopper) if self.stopper else self.task
             official = task.evaluate(self.generate)

@@ -75,6 +75,10 @@ def data_files(cell: Cell, config: Mapping[str, Any], path: Path, shots: int) ->
         return {}
     needed = {s: files[s].resolve() for s in ((few, test) if shots else (test,)) if s in files}
     for split, file in needed.items():
+        if file.is_dir():
+            inside = file / f"{split}.jsonl"
+            raise EvalkitError(f"{file} is a folder, expected a JSONL file",
+                               f"give {inside}" if inside.is_file() else "give a file in it")  # fmt: skip
         if not file.is_file():
             why = f" ({shots} shots are taken from it)" if split == few and split != test else ""
             raise EvalkitError(f"{file} does not exist{why}", "give the data's path, with train.jsonl beside it")

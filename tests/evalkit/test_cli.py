@@ -74,7 +74,7 @@ def test_run_exits_with_the_verdict(place, verdict, capsys, outcome):
     out, err = capsys.readouterr()
     assert f"verdict: {outcome.value.upper()}" in out and "accuracy: all of it" in out and "a note" in out
     assert "strict-match       1.0000" in out and "accepted length" in out and f"run: runs/{the_run(place)}" in out
-    assert err.startswith("run gradeschool-target-draft-k7-float32-") and "6/6" in err
+    assert "\nrun gradeschool-target-draft-k7-float32-" in err and "6/6" in err
 
 
 def test_run_without_a_gate_exits_0(place, capsys):

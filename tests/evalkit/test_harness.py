@@ -147,6 +147,14 @@ def test_empty_and_missing_data_are_errors(data):
         load(data.parent / "other.jsonl")
 
 
+def test_a_folder_in_place_of_data_is_named_as_one(data, tmp_path):
+    with pytest.raises(EvalkitError, match=r"is a folder, expected a JSONL file; fix: give .*/test\.jsonl"):
+        load(data.parent)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EvalkitError, match="is a folder, expected a JSONL file; fix: give a file in it"):
+        load(tmp_path / "empty")
+
+
 def test_more_shots_than_examples_is_an_error(data):
     with pytest.raises(EvalkitError, match="has 9 examples for 9 shots"):
         load(data, task="gsm8k", shots=9)

@@ -89,6 +89,31 @@ def test_c31_a_document_among_its_own_examples_is_an_error() -> None:
         check_task(task(asked))
 
 
+def test_copies_are_found_before_the_first_request() -> None:
+    asked = [prompt(i) for i in range(200)]
+    asked[7] = dataclasses.replace(asked[3], doc_id=7)
+    with pytest.raises(EvalkitError, match=r"1 of 200 documents of gsm8k are copies: document 7 is 3 again"):
+        check_task(task(asked))
+    asked[7] = dataclasses.replace(asked[7], doc_hash="another id")  # the same question in another row
+    (note,) = check_task(task(asked))
+    assert note.startswith("1 of 200 questions of gsm8k are asked twice") and "document 7 is 3 again" in note
+    shots = {"text": "other examples", "item": "i3"}
+    asked[3], asked[7] = dataclasses.replace(asked[3], item="i3"), dataclasses.replace(asked[7], **shots)
+    assert len(check_task(task(asked, shots=5))) == 1 and check_task(task(asked)) == []
+
+
+def test_a_prompt_beyond_the_context_names_its_document() -> None:
+    asked = [prompt(i, text="Question: " + "x" * (390 if i == 11 else 20)) for i in range(20)]
+    words = r"the prompt of document 11 has 400 tokens, the target's context holds 400 .*1 of 20 prompts are too long"
+    with pytest.raises(EvalkitError, match=words + r".*fix: leave those documents out of --data"):
+        check_tokens(task(asked, max_tokens=100), by_characters, 400)
+    with pytest.raises(EvalkitError, match=r"fix: use fewer than 5 --shots"):
+        check_tokens(task(asked, max_tokens=100, shots=5), by_characters, 400)
+    (note,) = check_tokens(task(asked, max_tokens=100), by_characters, 450)
+    assert note.startswith("1 of 20 prompts leave less than the 100 tokens of an answer") and "leaves 50" in note
+    assert check_tokens(task(asked, max_tokens=100), by_characters, 500) == []
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """test.jsonl, and a train.jsonl whose rows are others, under other ids."""

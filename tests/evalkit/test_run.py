@@ -85,6 +85,13 @@ def test_a_limit_draws_documents(place):
     assert all(s == replace(full[s.doc_id], seconds=s.seconds) for s in made.samples)
 
 
+def test_a_limit_of_all_documents_is_no_subset(place):
+    whole, capped = execute(place), execute(place, limit=99_999, runs="capped")
+    assert capped.id == whole.id and capped.cell["limit"] == 0 and capped.expected == N
+    assert execute(place, limit=N, runs="equal").id == whole.id
+    assert "-n11-" in execute(place, limit=N - 1).id
+
+
 def test_a_failed_request_is_no_wrong_answer(place):
     def some(request):
         return Failure(id=request.id, error="out of\nmemory") if request.id == "4" else answer(request)
@@ -218,7 +225,7 @@ def test_another_engine_does_not_continue_a_run(place, monkeypatch):
     out = (place / "out").open("w+")
     made = execute(place, watcher=Progress(stream=out))
     out.seek(0)
-    assert "was interrupted and is not continued: the engine's code has changed" in out.readline()
+    assert "was interrupted and is not continued: the engine's code has changed" in out.read()
     out.close()
     assert made.id.endswith("-2") and len(made.samples) == N
 
@@ -230,6 +237,8 @@ def test_progress_says_what_is_known(place, tmp_path):
     execute(place, watcher=Progress(stream=out, every=0.0))
     out.seek(0)
     lines = out.read().splitlines()
+    assert lines[0].startswith("note: prompts and gold answers were not tokenised")  # known before the first request
+    del lines[0]
     assert lines[0].startswith("run gradeschool-") and lines[0].endswith("continued, 5 of 12 samples kept")
     assert len(lines) == 1 + N - 5 and lines[-1].startswith("12/12  strict-match 0.667  accepted length ")
     assert lines[-1].endswith(" tok/s")
