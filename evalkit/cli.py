@@ -294,7 +294,7 @@ def _whole_numbers(words: Sequence[str]) -> list[int]:
 def _record_baseline(made: Run, output: Path | None, yes: bool, repeats: Sequence[Run] = ()) -> None:
     from evalkit import baseline, golden
 
-    path = output or golden.baseline_path(str(made.cell["target"]))
+    path = output or golden.baseline_path(str(made.cell["target"]), str(made.cell["task"]))
     print(baseline.record_baseline(made, path, repeats=repeats, write=False))
     if _agreed(path, yes):
         baseline.record_baseline(made, path, repeats=repeats)
