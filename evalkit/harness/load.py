@@ -15,12 +15,14 @@ from lm_eval.api.instance import Instance
 
 from evalkit.config import Cell, resolve_task
 from evalkit.errors import EvalkitError
+from evalkit.harness.hub import offline_where_unreachable
 from evalkit.harness.loaded import LoadedTask, as_text
 from evalkit.harness.prompt import Prompt, sha256_of
 from evalkit.harness.task import RowTask, arguments
 from evalkit.taskdata import Row, data_files, fields, read_config, read_rows, stops_of
 
 NOT_HASHED = ("dataset_path", "dataset_name", "dataset_kwargs", "metadata", "tag")  # where data lie, not what they are
+REFUSALS = (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError, RuntimeError)  # lm-eval's, and its loaders'
 
 
 def load_task(cell: Cell) -> LoadedTask:
@@ -78,16 +80,26 @@ def subset(size: int, limit: int, seed: int) -> list[int]:
 
 def _construct(config: dict[str, Any], rows: Mapping[str, Sequence[Row]]) -> RowTask:
     config = {k: v for k, v in config.items() if k not in ("tag", "group")}
+    if not rows:
+        return _from_hub(config)
     try:
         return RowTask(config, rows)
-    except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError, RuntimeError) as e:
-        if rows:
-            raise EvalkitError(f"lm-eval refuses the task {config['task']} ({type(e).__name__}: {e})",
-                               "mend the task's YAML") from e  # fmt: skip
-        raise EvalkitError(
-            f"the data of {config['task']} ({config.get('dataset_path')}) could not be fetched ({type(e).__name__})",
-            "give them with --data FILE.jsonl (and train.jsonl beside it), or connect to the Hugging Face hub",
-        ) from None
+    except REFUSALS as e:
+        raise EvalkitError(f"lm-eval refuses the task {config['task']} ({type(e).__name__}: {e})",
+                           "mend the task's YAML") from e  # fmt: skip
+
+
+def _from_hub(config: dict[str, Any]) -> RowTask:
+    """A task whose data lm-eval fetches itself."""
+    with offline_where_unreachable() as offline:
+        try:
+            return RowTask(config, {})
+        except REFUSALS as e:
+            why = "the Hugging Face hub does not answer, or is switched off" if offline else type(e).__name__
+            raise EvalkitError(
+                f"the data of {config['task']} ({config.get('dataset_path')}) could not be fetched ({why})",
+                "give them with --data FILE.jsonl (and train.jsonl beside it), or connect to the Hugging Face hub",
+            ) from None
 
 
 def _prompt(i: int, instance: Instance, target: Any) -> Prompt:
