@@ -81,6 +81,7 @@ def run(
     stop_early: Annotated[bool, typer.Option("--stop-early", help="End as soon as the accuracy is decided.")] = False,
     baseline: BaselineOpt = None,
     margin: Margin = None,
+    alpha: Annotated[float | None, typer.Option(help="Error rate of --stop-early.  [default: 0.05]")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever was interrupted.")] = False,
     gate: Annotated[bool, typer.Option("--gate/--no-gate", help="Judge the run; the exit code is the verdict.")] = True,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")] = True,
@@ -93,7 +94,7 @@ def run(
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
     )  # fmt: skip
-    made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin)
+    made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
     from evalkit import console
 
     out = console.console()
@@ -310,8 +311,9 @@ def _agreed(path: Path, yes: bool) -> bool:
 
 
 def _run(
-    cell: Cell, runs_dir: Path, *, fresh: bool = False, baseline: Path | None = None, margin: float | None = None
-) -> Run:
+    cell: Cell, runs_dir: Path, *, fresh: bool = False, baseline: Path | None = None, margin: float | None = None,
+    alpha: float | None = None,
+) -> Run:  # fmt: skip
     try:
         from evalkit.progress import Progress
         from evalkit.run import Interrupted, run_cell
@@ -322,7 +324,9 @@ def _run(
         from evalkit.judging import read_baseline
 
         given = read_baseline(baseline) if baseline and cell.stop_early else None
-        return run_cell(cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh, baseline=given, margin=margin)
+        return run_cell(
+            cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh, baseline=given, margin=margin, alpha=alpha
+        )
     except Interrupted as e:
         print(f"interrupted: {e}", file=sys.stderr)
         raise typer.Exit(e.exit_code) from None

@@ -74,15 +74,17 @@ def run_cell(
     fresh: bool = False,
     baseline: Baseline | None = None,
     margin: float | None = None,
+    alpha: float | None = None,
 ) -> Run:
     """Runs a cell to its end and returns the stored Run; an interrupted run of the same cell is continued.
 
-    With `cell.stop_early` a sequential rule at `margin` (the gate's own) against `baseline` (the one in golden/) may
-    end the run before its last sample; the Run then says why in `stopped`.
+    With `cell.stop_early` a sequential rule at `margin` and `alpha` (the gate's own) against `baseline` (the one in
+    golden/) may end the run before its last sample; the Run then says why in `stopped`.
 
     Raises EvalkitError or EngineError for what the user can mend, and Interrupted after SIGINT or SIGTERM.
     """
     watcher = watcher or Silent()
+    spec = _rule_spec(cell, margin, alpha)
     with _signals() as caught:
         writer: RunWriter | None = None
         total = 0
@@ -96,7 +98,7 @@ def run_cell(
             notes += check_tokens(task, getattr(engine, "encode", None), getattr(engine, "context", 0))
             head, stopper = _head(cell, task, engine, notes), None
             if cell.stop_early:
-                stopper = _stopper(cell, task, head, baseline, margin)
+                stopper = _stopper(cell, task, head, baseline, spec)
                 head = replace(head, fingerprint=provenance.extend(head.fingerprint, stop_early=asdict(stopper.told())))
             writer = open_run(runs_dir, cell.stem(task.name), head, fresh=fresh)
             with writer:
@@ -111,8 +113,21 @@ def request_seed(run_seed: int, doc_id: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{run_seed}:{doc_id}".encode()).digest()[:8], "big") >> 1
 
 
-def _stopper(cell: Cell, task: LoadedTask, head: RunHead, baseline: Baseline | None, margin: float | None) -> Stopper:
+def _rule_spec(cell: Cell, margin: float | None, alpha: float | None) -> GateSpec:
+    """What a run that stops early is decided by. The gate asks the same rule again at its own alpha, so a larger one
+    would end runs that the gate then finds undecided."""
     spec = GateSpec() if margin is None else GateSpec(accuracy_margin=margin)
+    if alpha is None:
+        return spec
+    if not cell.stop_early:
+        raise EvalkitError(f"--alpha {alpha:g} without --stop-early: it is the error rate of that rule",
+                           "add --stop-early, or leave --alpha away")  # fmt: skip
+    if not 0 < alpha <= spec.alpha:
+        raise EvalkitError(f"--alpha is {alpha:g}", f"give a number above 0 and at most {spec.alpha:g}, the gate's own")
+    return replace(spec, alpha=alpha)
+
+
+def _stopper(cell: Cell, task: LoadedTask, head: RunHead, baseline: Baseline | None, spec: GateSpec) -> Stopper:
     baseline = baseline or baseline_for(cell.target, task.name)
     return plan(task.prompts, head.fingerprint, baseline, seed=cell.seed, margin=spec.accuracy_margin, alpha=spec.alpha)
 
