@@ -31,6 +31,14 @@ def check_task(task: LoadedTask) -> list[str]:
     return notes + _copies(task)
 
 
+def check_template(task: LoadedTask, applied: bool) -> list[str]:
+    """A note where a task for chat models is asked without a chat template: no score of a chat compares with it."""
+    if not task.chat or applied:
+        return []
+    return [f"{task.name} is written for a chat model; this backend applies no chat template, so its prompts are asked "
+            "as plain text and the score is not comparable with one taken through a template"]  # fmt: skip
+
+
 def check_tokens(task: LoadedTask, encode: Encode | None, context: int = 0) -> list[str]:
     """What only a tokenizer shows: a doubled BOS and prompts longer than the context (errors), answers that would be
     cut by it and gold answers near the token limit (notes). `context` is in tokens; 0 is not known."""

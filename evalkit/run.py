@@ -21,7 +21,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec
 from evalkit.golden import baseline_for
 from evalkit.harness import LoadedTask, Prompt, Scored, load_task
-from evalkit.preflight import check_task, check_tokens, lengths_note
+from evalkit.preflight import check_task, check_template, check_tokens, lengths_note
 from evalkit.records import Run, Sample, StepRecord
 from evalkit.scoring import score_sample
 from evalkit.stopping import Stopper, plan
@@ -95,6 +95,7 @@ def run_cell(
             total = len(task.prompts)
             notes = [*task.notes, *check_task(task)]
             engine = backend(cell)
+            notes += check_template(task, getattr(engine, "chat_template", False))
             notes += check_tokens(task, getattr(engine, "encode", None), getattr(engine, "context", 0))
             head, stopper = _head(cell, task, engine, notes), None
             if cell.stop_early:

@@ -19,7 +19,7 @@ from evalkit.harness.hub import offline_where_unreachable
 from evalkit.harness.loaded import LoadedTask, as_text
 from evalkit.harness.prompt import Prompt, sha256_of
 from evalkit.harness.task import RowTask, arguments
-from evalkit.taskdata import Row, data_files, fields, read_config, read_rows, stops_of
+from evalkit.taskdata import CHAT_TASKS, Row, data_files, fields, read_config, read_rows, stops_of
 
 NOT_HASHED = ("dataset_path", "dataset_name", "dataset_kwargs", "metadata", "tag")  # where data lie, not what they are
 REFUSALS = (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError, RuntimeError)  # lm-eval's, and its loaders'
@@ -66,6 +66,7 @@ def load_task(cell: Cell) -> LoadedTask:
         prompts_sha=prompts_sha,
         files={split: {"path": str(file), "sha256": sha256_of(file.read_bytes())} for split, file in sources.items()},
         filters=tuple(str(ensemble.name) for ensemble in task._filters),
+        chat=config["task"] in CHAT_TASKS,
         notes=notes,
         _task=task,
     )

@@ -36,6 +36,7 @@ class LoadedTask:
     prompts_sha: str
     files: Mapping[str, Mapping[str, str]]  # split -> path and sha256 of a local file
     filters: tuple[str, ...] = ()
+    chat: bool = False  # written for a chat model
     notes: tuple[str, ...] = ()  # what a reader of the run must know of the definition
     _task: RowTask = field(repr=False)
 

@@ -20,7 +20,7 @@ from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
 from evalkit.harness import LoadedTask, Prompt
-from evalkit.preflight import cap_note, check_task, check_tokens, lengths_note
+from evalkit.preflight import cap_note, check_task, check_template, check_tokens, lengths_note
 from evalkit.records import Bucket, Check, Outcome, Run, Sample, Verdict
 from evalkit.report import tables
 from evalkit.run import SILENT, run_cell
@@ -87,6 +87,12 @@ def test_c31_a_document_among_its_own_examples_is_an_error() -> None:
     asked[3] = dataclasses.replace(asked[3], shots=("other", "h3"))
     with pytest.raises(EvalkitError, match=r"1 documents are among .*first: document 3"):
         check_task(task(asked))
+
+
+def test_a_task_for_chat_models_says_that_no_template_is_applied() -> None:
+    (note,) = check_template(task(chat=True), applied=False)
+    assert "written for a chat model" in note and "plain text" in note
+    assert check_template(task(chat=True), applied=True) == check_template(task(), applied=False) == []
 
 
 def test_copies_are_found_before_the_first_request() -> None:
@@ -201,6 +207,13 @@ def test_a_run_stores_canonical_scores_and_notes(place: Path) -> None:
     rows = {row[0]: row for row in tables.bucket_table(made).rows}
     assert (rows["answered"][1], rows["failed"][1]) == (str(N - 1), "1") and "1 of them timed out" in rows["failed"][3]
     assert tables.disagreement_table(made).rows[0][:2] == ("marker missing", "1")
+
+
+def test_a_run_of_a_chat_task_without_a_template_stores_the_note(place: Path) -> None:
+    """The note's place: before the first request, and with the run."""
+    made = execute(place, right, task="gsm8k_inferencex", shots=0)
+    assert made.complete and any("no chat template" in note for note in made.provenance["notes"])
+    assert not any("chat" in note for note in execute(place, right, task="gsm8k", shots=0).provenance["notes"])
 
 
 def test_c12_a_run_that_came_near_its_limit_says_so(place: Path) -> None:
