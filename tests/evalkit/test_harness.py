@@ -9,6 +9,7 @@ from pathlib import Path
 import datasets
 import pytest
 import yaml
+from datasets import config as datasets_config
 from huggingface_hub import constants
 from lm_eval.api.task import ConfigurableTask
 
@@ -183,7 +184,7 @@ def silent():
 
 
 def test_a_silent_hub_costs_seconds(monkeypatch, silent):
-    for module in (constants, datasets.config):
+    for module in (constants, datasets_config):
         monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", silent)
     monkeypatch.setattr(hub, "WAIT", 0.2)
@@ -194,7 +195,7 @@ def test_a_silent_hub_costs_seconds(monkeypatch, silent):
     with pytest.raises(EvalkitError, match=r"hub does not answer, or is switched off\); fix: give them with --data"):
         load(task="gsm8k")
     assert time.monotonic() - started < 5 and tried == [True], "in offline mode: what is cached is still found"
-    assert not constants.HF_HUB_OFFLINE and not datasets.config.HF_HUB_OFFLINE, "for the time of the load only"
+    assert not constants.HF_HUB_OFFLINE and not datasets_config.HF_HUB_OFFLINE, "for the time of the load only"
 
 
 def test_what_counts_as_an_answer_of_the_hub(silent):
