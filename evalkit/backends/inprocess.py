@@ -23,6 +23,11 @@ class InProcess:
         return {"device": device.type, "dtype": self._llm.quant.dtype, "device_name": _device_name(device)}
 
     @property
+    def context(self) -> int:
+        """Tokens that prompt and output have together."""
+        return self._llm.max_model_len
+
+    @property
     def counters(self) -> Mapping[str, Any]:
         return dict(self._llm.counters)
 
