@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evalkit.acceptance import AcceptanceStats, forced_signs, summarize
+from evalkit.acceptance import AcceptanceStats, forced_signs, summarize, told_forced
 from evalkit.baseline import mark
 from evalkit.errors import EvalkitError
 from evalkit.gate.common import FAIL, PASS, checked
 from evalkit.gate.length import length_check
 from evalkit.gate.limits import GateSpec
-from evalkit.gate.positions import positions_check
+from evalkit.gate.positions import positions_check, rate_check
 from evalkit.golden import NEVER_WORKED, Curve, lookup
 from evalkit.records import Check, Run
 
@@ -28,24 +28,34 @@ def acceptance_checks(run: Run, k: int, golden: Curve | None, spec: GateSpec, no
     if found.accepted:
         checks.append(length_check(run, k, found, golden, spec, notes))
         if "ratio" in checks[-1].numbers and golden is not None:  # it was comparable
-            checks += positions_check(run, golden, lookup(golden, k, mark(run, "mode")), spec, notes)
+            value = lookup(golden, k, mark(run, "mode"))
+            checks += positions_check(run, golden, value, spec, notes)
+            rates = rate_check(run, value, spec)
+            checks += [rates] if rates else []
         _length_notes(found, notes)
     return checks
 
 
 def _real(run: Run, found: AcceptanceStats, golden: Curve | None, notes: list[str]) -> Check:
     expected = "acceptance verified by the target"
+    if told := told_forced(run.cell, run.provenance, run.counters):
+        words = "; ".join(told)
+        numbers = {"detectors": sorted({"flag" if sign.startswith("flag ") else "server" for sign in told})}
+        hint = f"{words}: acceptance was forced, so the texts mean nothing; turn it off and run again"
+        return checked("real acceptance", FAIL, expected, words, hint, **numbers)
     if found.forced:
         words = "the engine says that acceptance was forced, not verified"
-        return checked("real acceptance", FAIL, expected, "forced", words)
+        return checked("real acceptance", FAIL, expected, "forced", words, detectors=["server"])
     known = [v for by_k in golden.values.values() for v in by_k.values()] if golden else []
     signs = forced_signs(
         found.histogram, accepted_length=found.accepted_length, design_effect=found.design_effect,
         golden_lengths=[v.accepted_length for v in known if v.run_id != run.id],
+        clusters=found.clusters,
     )  # fmt: skip
     words = "; ".join(signs)
     if found.looks_forced or len(signs) > 1:
-        return checked("real acceptance", FAIL, expected, words, f"{words}: it looks forced")
+        detectors = ["two-point histogram"] if found.looks_forced else ["pinned mean"]
+        return checked("real acceptance", FAIL, expected, words, f"{words}: it looks forced", detectors=detectors)
     if signs:
         notes.append(f"{words}: a forced run would show this too")
     return checked("real acceptance", PASS, expected, "no sign that it was forced" if not signs else "no proof of it")

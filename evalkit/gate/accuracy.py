@@ -9,10 +9,21 @@ from typing import Any
 from evalkit import stats
 from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, mark, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
+from evalkit.fingerprint import ACCURACY, Difference, accuracy_fingerprint, in_words
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, decide, points, what_would_tell
 from evalkit.gate.limits import GateSpec
 from evalkit.records import Check, Outcome, Run, Sample, Stopping
 from evalkit.stopping import Followed, follow, in_order, rule_of
+
+TOO_GOOD = 0.0027  # two-sided, three standard errors: a gain past it is a warning
+
+
+def baseline_differences(baseline: Baseline, run: Run) -> tuple[Difference, ...]:
+    """The facts in which a run differs from a baseline that it must share: all that the baseline's file records."""
+    there = baseline.fingerprint
+    names = [n for n in ACCURACY if n in BASELINE_MARKS or there.get(n) is not None]
+    here = accuracy_fingerprint(run)
+    return tuple(Difference(name=d.name, here=d.there, there=d.here) for d in here.differences(there, names))
 
 
 def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | None, spec: GateSpec) -> Check:
@@ -28,16 +39,21 @@ def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | No
 
     if baseline is None:
         return check(INCONCLUSIVE, f"and no baseline to compare it with; fix: {_own_baseline(run)}")
-    differ = [m for m in BASELINE_MARKS if baseline.fingerprint.get(m) != mark(run, m)]
-    if differ:
-        words = ", ".join(f"{m} {baseline.fingerprint.get(m)} / {mark(run, m)}" for m in differ)
-        return check(FAIL, f"has nothing comparable in baseline {baseline.source} ({words}); fix: {_own_baseline(run)}")
+    if differ := in_words(baseline_differences(baseline, run)):
+        numbers["differ"] = differ
+        words = f"has nothing comparable in baseline {baseline.source}, which is of another setting ({differ})"
+        return check(INCONCLUSIVE, f"{words}; fix: {_own_baseline(run)}")
     rows = [(s, baseline.rows.get(s.doc_hash[:HASH_CHARS])) for s in answered]
     unknown = sum(row is None for _, row in rows)
     same = [(s, row) for s, row in rows if row and row.prompt_hash == s.prompt_hash[:HASH_CHARS]]
     pairs = [(score_bit(s, STRICT), row.strict) for s, row in same]
     paired = len(pairs)
-    numbers |= {"paired": paired, "baseline_n": baseline.n, "baseline": baseline.score}
+    numbers |= {
+        "paired": paired,
+        "compared": paired if paired == n else 0,
+        "baseline_n": baseline.n,
+        "baseline": baseline.score,
+    }
     if paired < n:
         other = n - paired - unknown
         why = f"{unknown} of other questions, {other} with another prompt"
@@ -67,6 +83,11 @@ def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | No
         f"{points(difference)}, {100 * level:g} % {points(span.low)} .. {points(span.high)}, "
         f"p {test.p_above:.2g} for a loss under {100 * margin:g} pt{varies}"
     )
+    if up > down and numbers["mcnemar_exact"] <= TOO_GOOD:
+        words += (
+            f"; warning: a gain of {points(difference)} is no chance (p {numbers['mcnemar_exact']:.1g}), and a "
+            "lossless draft gives none: look for a broken extractor or another setting"
+        )
     return check(outcome, words + what_would_tell(outcome, mde, needed, "questions (or repeats of them)"))
 
 

@@ -9,7 +9,7 @@ from evalkit import stats
 from evalkit.acceptance import AcceptanceStats
 from evalkit.baseline import mark
 from evalkit.errors import EvalkitError
-from evalkit.fingerprint import shown
+from evalkit.fingerprint import acceptance_fingerprint, shown
 from evalkit.gate.common import INCONCLUSIVE, checked, decide
 from evalkit.gate.limits import GateSpec
 from evalkit.golden import NOTED_MARKS, Curve, GoldenValue, differing_marks, lookup, record_command
@@ -39,14 +39,17 @@ def length_check(
         return check(INCONCLUSIVE, f"and no golden value to compare it with: {e}")
     numbers |= {"golden": value.accepted_length, "golden_se": value.se}
     differ = differing_marks(value, run)
-    if differ and value.fingerprint:
-        why = ", ".join(f"{m} {shown(value.fingerprint.get(m))} / {shown(mark(run, m))}" for m in differ)
+    if value.fingerprint:  # a curve only says nothing of its draft and quant mode
+        differ += [m for m, policy in _policies(spec) if policy == "same" and _told(value, m) != mark(run, m)]
+    if differ:
+        own = acceptance_fingerprint(run).fields
+        why = ", ".join(f"{m} {shown(_told(value, m))} / {shown(own.get(m, mark(run, m)))}" for m in differ)
         return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {_own_golden(run)}")
     here = mark(run, "temperature")
     if not value.fingerprint and None not in (value.temperature, here) and value.temperature != here:
         why = f"temperature {value.temperature:g} / {here:g}"
         return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {_own_golden(run)}")
-    for m in NOTED_MARKS:
+    for m in NOTED_MARKS:  # may differ, unless the specification says otherwise
         if value.fingerprint and value.fingerprint.get(m) != mark(run, m):
             notes.append(
                 f"golden/{value.source} was recorded at {m} {value.fingerprint.get(m)}, this run {mark(run, m)}"
@@ -63,13 +66,15 @@ def length_check(
     numbers |= {
         "ratio": ratio, "interval": [span.low, span.high] if span else None, "level": level, "p": test.p_above,
         "p_worse": test.p_below, "margin": margin, "golden_se": reference.se, "golden_se_assumed": assumed,
-        "design_effect": found.design_effect,
+        "design_effect": found.design_effect, "compared": found.clusters,
     }  # fmt: skip
     if ratio > spec.suspicious_ratio:
-        notes.append(f"accepted length is {100 * (ratio - 1):.0f} % above golden: too good to be believed unread")
+        above = f"{100 * (ratio - 1):.0f} % above golden"
+        notes.append(f"warning: accepted length is {above}: too good to be believed unread")
     limits = f"{span.low:.3f} .. {span.high:.3f}" if span else "unbounded"
+    curve = "; curve only, uncertainty assumed" if assumed else ""
     more = (
-        f"against golden {reference.value:.3f} (se {reference.se:.3f}{', assumed' if assumed else ''}), "
+        f"against golden {reference.value:.3f} (se {reference.se:.3f}{curve}), "
         f"{found.clusters} samples and {found.steps} steps: ratio {ratio:.3f}, {100 * level:g} % {limits}, "
         f"p {test.p_above:.2g} for a loss under {100 * margin:g} %"
     )
@@ -77,6 +82,14 @@ def length_check(
         numbers["needed"] = needed = _needed_samples(estimate, reference, found.clusters, bound, spec.alpha)
         more += f"; about {needed} samples would settle it" if needed else "; the golden value itself is too uncertain"
     return check(outcome, more)
+
+
+def _policies(spec: GateSpec) -> tuple[tuple[str, str], ...]:
+    return ("draft_sha", spec.golden_draft), ("quant", spec.golden_quant)
+
+
+def _told(value: GoldenValue, name: str) -> Any:
+    return (value.fingerprint or {}).get(name)
 
 
 def _golden_estimate(value: GoldenValue, spec: GateSpec, notes: list[str]) -> tuple[stats.Estimate, bool]:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+from scipy import special
+
+from evalkit import stats
 from evalkit.acceptance import distribution_test
+from evalkit.acceptance.clusters import cluster_counts
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked
 from evalkit.gate.limits import GateSpec
 from evalkit.golden import Curve, GoldenValue
@@ -50,4 +57,46 @@ def positions_check(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec,
         groups=[list(g) for g in test.groups], here=list(test.here), golden=list(test.golden), lost=test.lost,
         gained=test.gained, wasserstein=test.wasserstein, upper=test.upper, margin=margin, p=test.p_under,
         p_worse=test.p_over, p_equal=test.p_equal, source=test.source,
+        compared=len(run.samples),
     )]  # fmt: skip
+
+
+def rate_check(run: Run, value: GoldenValue, spec: GateSpec) -> Check | None:
+    """The accept rate at each position (share of steps whose first j drafts were kept) against golden's, in points.
+
+    Passes when every position is shown to lose less than the margin (intersection-union: each at alpha), fails when
+    one is shown to lose more (Bonferroni over the positions). None without a golden histogram or for one document.
+    """
+    counts = cluster_counts(run.samples, value.k)
+    if value.histogram is None or value.se is None or len(counts) < 2:
+        return None
+    here = stats.survival_counts(counts)[:, 1:].sum(axis=0) / counts.sum()
+    there = stats.survival_counts(np.array([value.histogram]))[0, 1:] / sum(value.histogram)
+    if value.covariance is None:
+        spread = stats.histogram_covariance(value.histogram, value.se)
+    else:
+        spread = np.array(value.covariance)
+    se = np.sqrt(np.diag(stats.survival_covariance(counts)) + np.diag(spread))
+    df = min(len(counts) - 1, (value.clusters or math.inf) - 1)
+    distance = here - there + spec.position_margin
+    t = np.divide(distance, se, out=np.sign(distance) * 40, where=se > 1e-12)
+    above, below = special.stdtr(df, -t), special.stdtr(df, t)
+    p, p_worse = float(above.max()), min(1.0, value.k * float(below.min()))
+    worst = int(np.argmin(t))
+    outcome = PASS if p <= spec.alpha else FAIL if p_worse <= spec.alpha else INCONCLUSIVE
+    margin = f"{100 * spec.position_margin:g} pt"
+    found = f"{100 * here[worst]:.1f} % at position {worst + 1}"
+    half = float(special.stdtrit(df, 1 - spec.alpha)) * float(se[worst])
+    low, high = (100 * (here[worst] - there[worst] + side * half) for side in (-1, 1))
+    message = (
+        f"worst is {found}, golden {100 * there[worst]:.1f} %: {100 * (here[worst] - there[worst]):+.1f} pt, "
+        f"{100 * (1 - 2 * spec.alpha):g} % {low:+.1f} .. {high:+.1f} pt, p {p:.2g} for a loss under {margin} at every "
+        f"of {value.k} positions"
+    )
+    if outcome is INCONCLUSIVE:
+        message += "; more documents would settle it"
+    return checked(
+        "accept rate by position", outcome, f"at most {margin} below golden at every position", found, message,
+        here=[float(x) for x in here], golden=[float(x) for x in there], se=[float(x) for x in se], worst=worst + 1,
+        interval=[low / 100, high / 100], margin=spec.position_margin, p=p, p_worse=p_worse, compared=len(counts),
+    )  # fmt: skip
