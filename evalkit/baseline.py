@@ -284,6 +284,8 @@ class ReferenceScore:
     gates: bool
     source: str
     protocol: str
+    k: int | None = None  # where it is published
+    quant: str = ""
 
     def __post_init__(self) -> None:
         try:
@@ -298,14 +300,19 @@ class ReferenceScore:
 
     def not_comparable(self, run: Run) -> str:
         """Why the run may not be compared with this score; "" when it may."""
-        shots = mark(run, "shots")
-        if run.cell.get("target") != self.target:
-            return f"it is of target {self.target}, this run of {run.cell.get('target')}"
-        if run.cell.get("task") != self.task:
-            return f"it is of task {self.task}, this run of {run.cell.get('task')}"
+        cell = run.cell
+        return self.refusal(target=str(cell.get("target")), task=str(cell.get("task")), shots=mark(run, "shots"))
+
+    def refusal(self, *, target: str, task: str, shots: int | None) -> str:
+        """Every fact in which this score's protocol is another, with both values; "" where none is."""
+        why = []
+        if target != self.target:
+            why.append(f"it is of target {self.target}, this run of {target}")
+        if task != self.task:
+            why.append(f"it is of task {self.task}, this run of {task}")
         if self.shots is not None and shots is not None and shots != self.shots:
-            return f"it has {self.shots} shots, this run {shots}"
-        return ""
+            why.append(f"it has {self.shots} shots, this run {shots}")
+        return ", and ".join(why)
 
 
 def load_reference_scores(path: Path = GOLDEN_DIR / "reference_scores.yaml") -> tuple[ReferenceScore, ...]:

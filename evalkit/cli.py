@@ -47,6 +47,8 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
 PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
+GateArgs = Annotated[list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).",
+                                               metavar="RUN...|SPEC")]  # fmt: skip
 RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")]
 Ks = Annotated[list[str] | None, typer.Option("--k", metavar="K,...", help="Run these K now; 0 is the baseline.")]
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
@@ -112,14 +114,39 @@ def run(
 
 @app.command()
 def gate(
-    which: RunArgs,
+    which: GateArgs,
     baseline: BaselineOpt = None,
     golden: GoldenOpt = None,
     margin: Margin = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a verdict, or a list for several runs.")] = False,
     runs_dir: RunsDir = Path("runs"),
+    run_missing: Annotated[bool, typer.Option("--run-missing", help="SPEC: run cells that are not stored.")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="SPEC: simulate the gate's error rates.")] = False,
+    draws: Annotated[int, typer.Option(help="--audit: simulated gates for each true effect.")] = 400,
+    seed: Annotated[int, typer.Option(help="--audit: seed.")] = 0,
 ) -> None:
-    """Judge stored runs, several as one sweep (Holm). Exits 0 pass, 1 fail, 3 inconclusive."""
+    """Judge stored runs (several as one sweep, Holm), or a specification. Exits 0 pass, 1 fail, 3 inconclusive.
+
+    A name that ends in .yaml is a specification: it says which runs or published figures are compared with what, and
+    which checks are demanded (docs/gate-spec.md; examples in docs/examples/). Anything else is a stored run.
+    """
+    from evalkit.spec.read import looks_like_spec
+
+    if specs := [word for word in which if looks_like_spec(word)]:
+        if len(which) > 1 or baseline or golden or margin is not None:
+            odd = "other arguments" if len(which) > 1 else "--baseline, --golden or --margin"
+            raise EvalkitError(f"specification {specs[0]} with {odd}", "write them into the specification")
+        if audit:
+            from evalkit.spec.audit import audit_spec
+
+            print(audit_spec(Path(specs[0]), runs_dir=runs_dir, draws=draws, seed=seed))
+            return
+        from evalkit.spec.command import gate_spec
+
+        make = (lambda cell: _run(cell, runs_dir)) if run_missing else None
+        raise typer.Exit(_code(gate_spec(Path(specs[0]), runs_dir=runs_dir, as_json=as_json, make=make)))
+    if audit or run_missing:
+        raise EvalkitError("--audit and --run-missing need a specification", "give a .yaml; docs/examples/ has some")
     from evalkit import console
     from evalkit.judging import judge_run
 

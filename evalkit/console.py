@@ -95,14 +95,14 @@ def verdict_text(verdict: Verdict, width: int = 0) -> Text:
     text.append(f"verdict: {verdict.outcome.value.upper()}\n", style=f"bold {COLOUR[verdict.outcome]}")
     for check in verdict.checks:
         text.append(f"  {check.outcome.value:12}", style=COLOUR[check.outcome])
-        text.append(_folded(f"{check.name}: {check.message}", width) + "\n")
+        text.append(folded(f"{check.name}: {check.message}", width) + "\n")
     for note in verdict.notes:
-        text.append("  note        " + _folded(note, width) + "\n", style="dim")
+        text.append("  note        " + folded(note, width) + "\n", style="dim")
     text.rstrip()
     return text
 
 
-def _folded(words: str, width: int, indent: int = 16) -> str:
+def folded(words: str, width: int, indent: int = 16) -> str:
     """`words` behind a first column of 14, later lines under the second one."""
     if width < indent + 20:
         return f"  {words}"

@@ -58,7 +58,7 @@ def length_check(
     if estimate is None:
         return check(INCONCLUSIVE, "of a single document, which shows no spread; run more documents")
 
-    reference, assumed = _golden_estimate(value, spec, notes)
+    reference, assumed = golden_estimate(value, spec, notes)
     level, bound = 1 - 2 * spec.alpha, 1 - margin
     ratio = length / reference.value
     test, span = stats.ratio_test(estimate, reference, bound), stats.ratio_interval(estimate, reference, level)
@@ -92,7 +92,7 @@ def _told(value: GoldenValue, name: str) -> Any:
     return (value.fingerprint or {}).get(name)
 
 
-def _golden_estimate(value: GoldenValue, spec: GateSpec, notes: list[str]) -> tuple[stats.Estimate, bool]:
+def golden_estimate(value: GoldenValue, spec: GateSpec, notes: list[str]) -> tuple[stats.Estimate, bool]:
     if value.mode == "thinking_unknown":
         notes.append(f"golden/{value.source} does not say in which thinking mode it was collected")
     if value.se is not None and value.clusters is not None:

@@ -493,7 +493,8 @@ def test_published_score_is_shown_but_not_compared_elsewhere() -> None:
     notes = [n for n in found.notes if "0.9598 (1266/1319)" in n]
     assert notes == [
         "published sglang strict-match 0.9598 (1266/1319) is not comparable: "
-        "it is of target minimax-m3.1-flash, this run of gradeschool-m3"
+        "it is of target minimax-m3.1-flash, this run of gradeschool-m3, "
+        "and it is of task gsm8k_inferencex, this run of gradeschool, and it has 5 shots, this run 0"
     ]
 
 
