@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
@@ -10,7 +12,7 @@ from scipy import special
 from evalkit import stats
 from evalkit.acceptance import distribution_test
 from evalkit.acceptance.clusters import cluster_counts
-from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked
+from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, points
 from evalkit.gate.limits import GateSpec
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Check, Run
@@ -61,42 +63,60 @@ def positions_check(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec,
     )]  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class RateTest:
+    """Accept rates at positions 1..K against golden's: p is of "each loses less than the margin", p_worse of "one
+    loses more"; `t` by position."""
+
+    here: np.ndarray
+    golden: np.ndarray
+    se: np.ndarray
+    t: np.ndarray
+    df: float
+    p: float
+    p_worse: float
+
+
+def rate_test(
+    counts: np.ndarray, histogram: Sequence[int], covariance: np.ndarray, clusters: int | None, margin: float
+) -> RateTest:
+    """Passes when every position is shown to lose less than the margin (intersection-union: each at alpha), fails when
+    one is shown to lose more (Bonferroni over the positions). `counts` [documents, K+1]."""
+    here = stats.survival_counts(counts)[:, 1:].sum(axis=0) / counts.sum()
+    golden = stats.survival_counts(np.array([histogram]))[0, 1:] / sum(histogram)
+    se = np.sqrt(np.diag(stats.survival_covariance(counts)) + np.diag(covariance))
+    df = float(min(len(counts) - 1, (clusters or math.inf) - 1))
+    distance = here - golden + margin
+    t = np.divide(distance, se, out=np.sign(distance) * 40, where=se > 1e-12)
+    p, p_worse = float(special.stdtr(df, -t).max()), min(1.0, len(t) * float(special.stdtr(df, t).min()))
+    return RateTest(here=here, golden=golden, se=se, t=t, df=df, p=p, p_worse=p_worse)
+
+
 def rate_check(run: Run, value: GoldenValue, spec: GateSpec) -> Check | None:
     """The accept rate at each position (share of steps whose first j drafts were kept) against golden's, in points.
-
-    Passes when every position is shown to lose less than the margin (intersection-union: each at alpha), fails when
-    one is shown to lose more (Bonferroni over the positions). None without a golden histogram or for one document.
-    """
+    None without a golden histogram or for one document."""
     counts = cluster_counts(run.samples, value.k)
     if value.histogram is None or value.se is None or len(counts) < 2:
         return None
-    here = stats.survival_counts(counts)[:, 1:].sum(axis=0) / counts.sum()
-    there = stats.survival_counts(np.array([value.histogram]))[0, 1:] / sum(value.histogram)
     if value.covariance is None:
         spread = stats.histogram_covariance(value.histogram, value.se)
     else:
         spread = np.array(value.covariance)
-    se = np.sqrt(np.diag(stats.survival_covariance(counts)) + np.diag(spread))
-    df = min(len(counts) - 1, (value.clusters or math.inf) - 1)
-    distance = here - there + spec.position_margin
-    t = np.divide(distance, se, out=np.sign(distance) * 40, where=se > 1e-12)
-    above, below = special.stdtr(df, -t), special.stdtr(df, t)
-    p, p_worse = float(above.max()), min(1.0, value.k * float(below.min()))
-    worst = int(np.argmin(t))
-    outcome = PASS if p <= spec.alpha else FAIL if p_worse <= spec.alpha else INCONCLUSIVE
-    margin = f"{100 * spec.position_margin:g} pt"
-    found = f"{100 * here[worst]:.1f} % at position {worst + 1}"
-    half = float(special.stdtrit(df, 1 - spec.alpha)) * float(se[worst])
-    low, high = (100 * (here[worst] - there[worst] + side * half) for side in (-1, 1))
+    test = rate_test(counts, value.histogram, spread, value.clusters, spec.position_margin)
+    worst = int(np.argmin(test.t))
+    here, there = float(test.here[worst]), float(test.golden[worst])
+    outcome = PASS if test.p <= spec.alpha else FAIL if test.p_worse <= spec.alpha else INCONCLUSIVE
+    margin, found = f"{100 * spec.position_margin:g} pt", f"{100 * here:.1f} % at position {worst + 1}"
+    half = float(special.stdtrit(test.df, 1 - spec.alpha)) * float(test.se[worst])
+    low, high = here - there - half, here - there + half
     message = (
-        f"worst is {found}, golden {100 * there[worst]:.1f} %: {100 * (here[worst] - there[worst]):+.1f} pt, "
-        f"{100 * (1 - 2 * spec.alpha):g} % {low:+.1f} .. {high:+.1f} pt, p {p:.2g} for a loss under {margin} at every "
-        f"of {value.k} positions"
+        f"worst is {found}, golden {100 * there:.1f} %: {points(here - there)}, {100 * (1 - 2 * spec.alpha):g} % "
+        f"{points(low)} .. {points(high)}, p {test.p:.2g} for a loss under {margin} at every of {value.k} positions"
     )
     if outcome is INCONCLUSIVE:
         message += "; more documents would settle it"
     return checked(
         "accept rate by position", outcome, f"at most {margin} below golden at every position", found, message,
-        here=[float(x) for x in here], golden=[float(x) for x in there], se=[float(x) for x in se], worst=worst + 1,
-        interval=[low / 100, high / 100], margin=spec.position_margin, p=p, p_worse=p_worse, compared=len(counts),
+        here=test.here.tolist(), golden=test.golden.tolist(), se=test.se.tolist(), worst=worst + 1,
+        interval=[low, high], margin=spec.position_margin, p=test.p, p_worse=test.p_worse, compared=len(counts),
     )  # fmt: skip

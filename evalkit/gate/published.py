@@ -74,7 +74,8 @@ def compare_counts(correct: int, n: int, ref: ReferenceScore, margin: float, alp
     found = f"{STRICT} {p:.4f} ({correct}/{n})"
     message = (
         f"{found} against published {ref}, unpaired: {100 * (p - q):+.2f} pt, {100 * level:g} % {points(span.low)} .. "
-        f"{points(span.high)} (95 % {points(wide.low)} .. {points(wide.high)}), p {test.p_above:.2g} for a loss under {100 * margin:g} pt"
+        f"{points(span.high)}, 95 % {points(wide.low)} .. {points(wide.high)}, "
+        f"p {test.p_above:.2g} for a loss under {100 * margin:g} pt"
     )
     if stats.two_proportion_test(correct, n, ref.correct, ref.n, 0.0).statistic > TOO_GOOD:
         message += (

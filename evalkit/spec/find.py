@@ -28,22 +28,37 @@ def find_file(word: str, folder: Path, what: str) -> Path:
 
 def find_word(word: str, root: Path) -> Path | None:
     """The folder of a stored run: by path, id or a glob of ids; of several the newest. None where there is none."""
+    found = find_words(word, root)
+    return found[-1] if found else None
+
+
+def find_words(word: str, root: Path) -> list[Path]:
+    """Every stored run that a path, id or glob of ids names, oldest first."""
     try:
-        return find_run(word, root)
+        return [find_run(word, root)]
     except EvalkitError:
-        return _newest([(path, head) for path, head in heads(root) if fnmatch(path.name, word)])
+        return _by_time([(path, head) for path, head in heads(root) if fnmatch(path.name, word)])
 
 
 def find_setting(cell: Cell, root: Path) -> Path | None:
     """The newest stored run of exactly this setting, complete, by the engine, weights and data of now."""
+    found = [(p, h) for p, h in _of_setting(cell, root) if _same_things(cell, h)]
+    return _by_time(found)[-1] if found else None
+
+
+def find_settings(cell: Cell, root: Path) -> list[Path]:
+    """Every complete stored run of this setting, oldest first, by whatever engine, weights and data."""
+    return _by_time(_of_setting(cell, root))
+
+
+def _of_setting(cell: Cell, root: Path) -> list[tuple[Path, dict[str, Any]]]:
     wanted = cell.to_json()
     whole = [(path, head) for path, head in heads(root) if head["complete"] and not head.get("stopped")]
-    return _newest([(p, h) for p, h in whole if _same_setting(wanted, h) and _same_things(cell, h)])
+    return [(p, h) for p, h in whole if _same_setting(wanted, h)]
 
 
-def _newest(found: Sequence[tuple[Path, Mapping[str, Any]]]) -> Path | None:
-    by_time = [(str(head["provenance"].get("started", "")), path) for path, head in found]
-    return max(by_time)[1] if by_time else None
+def _by_time(found: Sequence[tuple[Path, Mapping[str, Any]]]) -> list[Path]:
+    return [path for _, path in sorted((str(head["provenance"].get("started", "")), path) for path, head in found)]
 
 
 def heads(root: Path) -> list[tuple[Path, dict[str, Any]]]:
