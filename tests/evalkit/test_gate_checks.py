@@ -265,12 +265,15 @@ def test_a_run_at_k0_is_not_asked_for_acceptance() -> None:
 
 def test_c62_a_policy_decides_whether_another_quant_mode_or_draft_is_judged() -> None:
     golden = make_golden()
-    for policy, words in (("golden_quant", "quant float32 / fp8"), ("golden_draft", "draft_sha d1 / d2")):
+    policies: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"golden_quant": "same"}, "quant float32 / fp8"), ({"golden_draft": "same"}, "draft_sha d1 / d2"),
+    )  # fmt: skip
+    for policy, words in policies:
         run = make_run(fingerprint={**make_run().fingerprint, "draft_sha": "d2"})
         assert named(verdict(run, golden=golden), "accepted length").outcome is PASS
-        found = named(verdict(run, golden=golden, spec=GateSpec(**{policy: "same"})), "accepted length")
+        found = named(verdict(run, golden=golden, spec=GateSpec(**policy)), "accepted length")
         assert found.outcome is OPEN and words in found.message
-        asked = GateSpec(**{policy: "same"}, demands=("length",))
+        asked = GateSpec(**policy, demands=("length",))
         assert named(verdict(run, golden=golden, spec=asked), "accepted length").outcome is FAIL
 
 
