@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import EngineError
+from evalkit import serveroptions as server
 from evalkit.errors import EvalkitError
 
 if TYPE_CHECKING:
@@ -83,14 +84,47 @@ def run(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever was interrupted.")] = False,
     gate: Annotated[bool, typer.Option("--gate/--no-gate", help="Judge the run; the exit code is the verdict.")] = True,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")] = True,
+    engine: server.Engine = server.BUILT_IN,
+    base_url: server.BaseUrl = "",
+    endpoint: server.Endpoint = "",
+    thinking: server.Thinking = "server",
+    concurrency: server.Concurrency = 64,
+    stream: server.Stream = False,
+    request_timeout: server.RequestTimeout = 600.0,
+    stall_timeout: server.StallTimeout = 120.0,
+    retries: server.Retries = 5,
+    api_key_env: server.ApiKeyEnv = "EVALKIT_API_KEY",
+    api_key_file: server.ApiKeyFile = "",
+    served_name: server.ServedName = "",
+    revision: server.Revision = "",
+    extra_body: server.ExtraBody = "",
+    draft_model: server.DraftModel = "",
+    tp: server.Tp = 1,
+    port: server.Port = 0,
+    max_model_len: server.MaxModelLen = 0,
+    memory_share: server.MemoryShare = 0.9,
+    graph_sizes: server.GraphSizes = "",
+    server_program: server.Program = "",
+    server_arg: server.ServerArg = None,
+    server_env: server.ServerEnv = None,
+    start_timeout: server.StartTimeout = 1800.0,
+    trust_remote_code: server.RemoteCode = False,
 ) -> None:
-    """Run one setting of a task, store it, judge it and write its report."""
+    """Run one setting of a task, store it, judge it and write its report. Options of a server start with "Server:"."""
     from evalkit.config import Cell
 
+    spec = server.make_spec(
+        engine=engine, base_url=base_url, graph_sizes=graph_sizes, server_arg=server_arg, server_env=server_env,
+        draft=draft, draft_model=draft_model, program=server_program, endpoint=endpoint, thinking=thinking,
+        concurrency=concurrency, stream=stream, request_timeout=request_timeout, stall_timeout=stall_timeout,
+        retries=retries, api_key_env=api_key_env, api_key_file=api_key_file, served_name=served_name,
+        revision=revision, extra_body=extra_body, tp=tp, port=port, max_model_len=max_model_len,
+        memory_share=memory_share, start_timeout=start_timeout, remote_code=trust_remote_code,
+    )  # fmt: skip
     cell = Cell.make(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
-        top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
+        top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early, server=spec,
     )  # fmt: skip
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin)
     from evalkit import console

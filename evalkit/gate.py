@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evalkit import stats
-from evalkit.acceptance import AcceptanceStats, distribution_test, forced_signs, summarize
+from evalkit.acceptance import AcceptanceStats, distribution_test, forced_signs, of_run
 from evalkit.answers import AnswerLimits, answer_checks, format_check, unanswered_check
 from evalkit.baseline import BASELINE_MARKS, FLEXIBLE, HASH_CHARS, STRICT, Baseline, ReferenceScore, mark, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.errors import EvalkitError
 from evalkit.golden import NEVER_WORKED, NOTED_MARKS, Curve, GoldenValue, differing_marks, lookup, record_command
 from evalkit.records import Check, Outcome, Run, Sample, Stopping, Verdict
+from evalkit.servercheck import failed_words, server_notes, source_check
 from evalkit.stopping import Followed, check_stop, follow, in_order, rule_of
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
@@ -68,7 +69,7 @@ def judge(
     k = run.cell.get("k")
     if type(k) is not int or k < 0:
         raise EvalkitError(f"run {run.id} says K={k}, expected a whole number", "run it again with this evalkit")
-    notes: list[str] = []
+    notes: list[str] = server_notes(run)
     answered = [s for s in run.samples if not s.error]
     checks = [_completeness(run, baseline, spec, notes), _requests(run, spec), _truncated(answered, spec)]
     unscored: list[str] = []
@@ -149,7 +150,7 @@ def _share_check(name: str, what: str, count: int, n: int, limit: float) -> Chec
 
 def _requests(run: Run, spec: GateSpec) -> Check:
     failed = sum(bool(s.error) for s in run.samples)
-    return _share_check("requests", "requests failed", failed, len(run.samples), spec.max_failed)
+    return _share_check("requests", f"requests failed{failed_words(run)}", failed, len(run.samples), spec.max_failed)
 
 
 def _truncated(answered: Sequence[Sample], spec: GateSpec) -> Check:
@@ -379,15 +380,18 @@ def _reference(answered: Sequence[Sample], ref: ReferenceScore, spec: GateSpec) 
 
 def _acceptance(run: Run, k: int, golden: Curve | None, spec: GateSpec, notes: list[str]) -> list[Check]:
     try:
-        found = summarize(run.samples, k)
+        found = of_run(run)
     except EvalkitError as e:
         return [_check("acceptance", FAIL, "step counts that add up", "step counts that do not", str(e))]
     real = _real(run, found, golden, notes)
     if k == 0:
         notes.append("K=0 is plain decoding: there is no acceptance to judge")
         return [real] if real.outcome is FAIL else []
-    checks = [real, _draft(found)]
-    if found.accepted:
+    told = source_check(run, found)
+    if told and told[0].outcome is FAIL:
+        return [real, *told]
+    checks = [real, *told, _draft(found)]
+    if found.accepted_length is not None and (found.accepted or not found.steps):
         checks.append(_length(run, k, found, golden, spec, notes))
         if "ratio" in checks[-1].numbers and golden is not None:  # it was comparable
             checks += _distribution(run, golden, lookup(golden, k, mark(run, "mode")), spec, notes)
@@ -416,7 +420,7 @@ def _real(run: Run, found: AcceptanceStats, golden: Curve | None, notes: list[st
 def _draft(found: AcceptanceStats) -> Check:
     expected = f"drafts proposed and accepted at K={found.k}"
     numbers = {"steps": found.steps, "drafts": found.drafts, "accepted": found.accepted}
-    if found.accepted == 0:
+    if found.accepted == 0 and (found.steps or found.accepted_length is None):
         words = f"{found.drafts} drafts in {found.steps} verify steps, none accepted"
         hint = f"{words}: the draft contributes nothing (wrong method, checkpoint or template)"
         return _check("draft", FAIL, expected, words, hint, **numbers)
@@ -462,7 +466,9 @@ def _length(run: Run, k: int, found: AcceptanceStats, golden: Curve | None, spec
             )
     estimate = found.estimate()
     if estimate is None:
-        return check(INCONCLUSIVE, "of a single document, which shows no spread; run more documents")
+        if found.unit == "samples":
+            return check(INCONCLUSIVE, "of a single document, which shows no spread; run more documents")
+        return check(INCONCLUSIVE, f"from {found.source}, which show no spread: run longer, or at lower concurrency")
 
     reference, assumed = _golden_estimate(value, spec, notes)
     level, bound = 1 - 2 * spec.alpha, 1 - margin
@@ -479,12 +485,14 @@ def _length(run: Run, k: int, found: AcceptanceStats, golden: Curve | None, spec
     limits = f"{span.low:.3f} .. {span.high:.3f}" if span else "unbounded"
     more = (
         f"against golden {reference.value:.3f} (se {reference.se:.3f}{', assumed' if assumed else ''}), "
-        f"{found.clusters} samples and {found.steps} steps: ratio {ratio:.3f}, {100 * level:g} % {limits}, "
+        f"{found.clusters} {found.unit} and {found.steps} steps: ratio {ratio:.3f}, {100 * level:g} % {limits}, "
         f"p {test.p_above:.2g} for a loss under {100 * margin:g} %"
     )
     if outcome is INCONCLUSIVE:
         numbers["needed"] = needed = _needed_samples(estimate, reference, found.clusters, bound, spec.alpha)
-        more += f"; about {needed} samples would settle it" if needed else "; the golden value itself is too uncertain"
+        more += (
+            f"; about {needed} {found.unit} would settle it" if needed else "; the golden value itself is too uncertain"
+        )
     return check(outcome, more)
 
 
