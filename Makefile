@@ -1,6 +1,6 @@
 # The list of commands. Every target makes or updates .venv first (tools/setup.py); with nothing to do that takes a moment.
 .DEFAULT_GOAL := help
-.PHONY: help setup eval gate report reference test check fix bench audit ci lock readme clean
+.PHONY: help setup eval gate report reference test test-servers check fix bench audit ci lock readme clean
 MAKEFLAGS += --no-print-directory
 
 K     ?= 7
@@ -29,7 +29,7 @@ help: ## This list
 	@echo 'make eval K=7 QUANT=nvfp4 [LIMIT=n] [TASK=name] [DRAFT=name] [DATA=file] [BATCH=n] [THREADS=n] [ARGS="..."]'
 	@echo '          of a server: ENGINE=atom|sglang|vllm|trtllm|llamacpp|openai [BASE_URL=http://HOST:PORT/v1] [MODEL=name]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo 'Any target: VENV=system uses the torch that python3 has, VENV=own installs one, VENV=auto (default) looks.'
 
@@ -63,6 +63,9 @@ reference: setup ## Train the embedded model, record its golden and card (90 min
 
 test: setup ## All tests that need neither a GPU nor many minutes
 	@$(BIN)/python -m pytest -q -m 'not slow and not gpu' $(ARGS)
+
+test-servers: setup ## Install vLLM and a small real model in build/servers/ (4 GB) and hold evalkit against them
+	@$(BIN)/python tools/test_servers.py $(if $(DATA),--data '$(DATA)') $(ARGS)
 
 check: setup ## Lint, format and types, changing nothing
 	@$(BIN)/ruff check
