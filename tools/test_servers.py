@@ -61,13 +61,19 @@ def fetched(folder: Path, requirement: str) -> Path:
     return found[0]
 
 
-def uv(folder: Path) -> Path:
-    """uv: it installs gigabytes in a fraction of pip's time, and finds PyTorch's CPU build by itself."""
-    pin = next(p for p in (ROOT / "requirements" / "tools.txt").read_text().split() if p.startswith("uv=="))
-    program = folder / "uv" / "bin" / "uv"
-    if not program.exists():
-        run(sys.executable, "-m", "pip", "install", "--quiet", "--target", folder / "uv", pin)
-    return program
+def install_torch(python: Path, pin: str, folder: Path) -> None:
+    """torch's CPU build: by pip where its index has one, else by uv, which knows where PyTorch keeps it."""
+    report = folder / "torch.json"
+    run(python, "-m", "pip", "install", "--quiet", "--dry-run", "--report", report, pin)
+    chosen = [item["metadata"]["name"] for item in json.loads(report.read_text())["install"]]
+    if not any(name.startswith(("nvidia", "cuda")) for name in chosen):
+        run(python, "-m", "pip", "install", "--quiet", pin)
+        return
+    uv_pin = next(p for p in (ROOT / "requirements" / "tools.txt").read_text().split() if p.startswith("uv=="))
+    uv = folder / "uv" / "bin" / "uv"
+    if not uv.exists():
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--target", folder / "uv", uv_pin)
+    run(uv, "pip", "install", "--quiet", "--python", python, "--torch-backend", "cpu", pin)
 
 
 def made_model(folder: Path) -> Path:
@@ -101,12 +107,11 @@ def vllm(folder: Path, model: Path, port: int) -> Server:
     venv, stamp = folder / "vllm", folder / "vllm" / ".done"
     python = venv / "bin" / "python"
     if not stamp.exists():
-        wheel, tool = fetched(folder, VLLM), uv(folder)
-        run(tool, "venv", "--quiet", "--clear", "--python", sys.executable, venv)
+        wheel = fetched(folder, VLLM)
+        run(sys.executable, "-m", "venv", "--clear", venv)
         needs = requirements(wheel)
-        torch = next(n for n in needs if n.startswith("torch==")).split("+")[0]
-        install = (tool, "pip", "install", "--quiet", "--python", python)
-        run(*install, "--torch-backend", "cpu", torch)
+        install_torch(python, next(n for n in needs if n.startswith("torch==")).split("+")[0], folder)
+        install = (python, "-m", "pip", "install", "--quiet")
         run(*install, *(n for n in needs if name_of(n) not in APART))
         run(*install, "--no-deps", wheel)
         stamp.touch()

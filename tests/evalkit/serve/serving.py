@@ -22,7 +22,8 @@ from evalkit.serve.settings import ServeSettings
 def service_of(llm: LLM, folder: Path, **settings: Any) -> Service:
     """A Service around an engine that is loaded already."""
     cell = Cell(engine=replace(llm.config, model=folder), target="tiny", draft=llm.config.draft)
-    return make_service(cell, ServeSettings(**({"name": "tiny"} | settings)), llm)
+    asked: dict[str, Any] = {"name": "tiny", **settings}
+    return make_service(cell, ServeSettings(**asked), llm)
 
 
 @contextmanager

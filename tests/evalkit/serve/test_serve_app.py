@@ -115,9 +115,10 @@ def test_a_seed_repeats_a_sampled_answer_and_none_draws_anew(served: Served) -> 
 def test_echo_gives_the_engine_s_log_probabilities_in_the_shape_that_lm_eval_reads(tiny: Tiny, served: Served) -> None:
     context, continuation = [40, 41, 42], [8, 9]
     body = post(served, prompt=[context + continuation], max_tokens=1, echo=True, logprobs=1).json()
-    from lm_eval.models.openai_completions import LocalCompletionsAPI
+    from lm_eval.models import openai_completions
 
-    ((total, greedy),) = LocalCompletionsAPI.parse_logprobs(body, ctxlens=[3])
+    client: Any = openai_completions.LocalCompletionsAPI
+    ((total, greedy),) = client.parse_logprobs(body, ctxlens=[3])
     scores, top = tiny.llm().score(context, continuation)
     assert total == pytest.approx(sum(scores), abs=1e-5) and greedy == all(top)
     told = body["choices"][0]["logprobs"]

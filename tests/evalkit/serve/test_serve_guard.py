@@ -31,7 +31,7 @@ def locked(tiny: Tiny) -> Iterator[TestClient]:
 def test_without_the_key_nothing_is_done_and_no_key_is_repeated(
     locked: TestClient, path: str, header: str | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+    headers: Any = {} if header is None else {"Authorization": header.encode("latin-1")}
     response = locked.post(path, json={"prompt": "a"}, headers=headers)
     assert response.status_code == 401 and response.headers["www-authenticate"] == "Bearer"
     assert response.json()["error"]["code"] == "invalid_api_key"
@@ -109,7 +109,9 @@ def test_other_machines_are_warned_of(host: str, loopback: bool) -> None:
 
 
 def test_settings_that_cannot_be(tmp_path: Any) -> None:
-    for bad in ({"port": 65536}, {"port": -1}, {"max_queue": 0}, {"max_body": 0}, {"drain_seconds": -1}):
+    wrong: list[dict[str, Any]] = [{"port": 65536}, {"port": -1}, {"max_queue": 0}, {"max_body": 0}]
+    wrong.append({"drain_seconds": -1})
+    for bad in wrong:
         with pytest.raises(EvalkitError):
             ServeSettings(name="a", **bad)
     assert check_template("plain") == "plain" and check_template(None) is None

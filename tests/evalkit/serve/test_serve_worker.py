@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import httpx2
@@ -17,7 +17,7 @@ from evalkit.serve.service import Service
 from tests.engine.tiny import Tiny, prompts
 from tests.evalkit.serve.serving import counters, service_of
 
-Post = Callable[..., Awaitable[httpx2.Response]]
+Post = Callable[..., Coroutine[Any, Any, httpx2.Response]]
 
 
 class Held:
