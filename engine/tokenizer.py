@@ -37,6 +37,41 @@ class Tokenizer:
         """A watcher for stop strings in one request's output."""
         return StopWatch(self.inner, stop)
 
+    def stream(self, stop: tuple[str, ...]) -> TextStream:
+        """A stream of one request's text that never shows a part of a stop string."""
+        return TextStream(self.inner, stop)
+
+
+class TextStream:
+    """The text of one output, piece by piece. The pieces joined are the Completion's text.
+
+    Held back until it is known: bytes of an unfinished character, and an end that may become a stop string.
+    """
+
+    def __init__(self, inner: HfTokenizer, stop: tuple[str, ...]) -> None:
+        self._inner, self._stop = inner, stop
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._text, self._shown = "", 0
+
+    def push(self, tokens: tuple[int, ...]) -> str:
+        """The text that these tokens make certain, when none of them has ended the request."""
+        self._text += "".join(self._stream.step(self._inner, t) or "" for t in tokens)
+        end = max(self._shown, len(self._text) - self._open())
+        piece, self._shown = self._text[self._shown : end], end
+        return piece
+
+    def finish(self, text: str) -> str:
+        """The rest, given the finished request's text."""
+        return text[self._shown :]
+
+    def _open(self) -> int:
+        """Length of the longest end of the text with which a stop string begins."""
+        longest = max((len(s) - 1 for s in self._stop), default=0)
+        for n in range(min(longest, len(self._text)), 0, -1):
+            if any(s.startswith(self._text[-n:]) for s in self._stop if len(s) > n):
+                return n
+        return 0
+
 
 class StopWatch:
     """Decodes one output token by token and looks for stop strings, which may span tokens and steps."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import EngineError
+from evalkit import serveroptions as server
 from evalkit.commands import PLAIN, catalogue, certificate, ci
 from evalkit.commands import outputs as to
 from evalkit.errors import EvalkitError
@@ -89,14 +90,47 @@ def run(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever was interrupted.")] = False,
     gate: Annotated[bool, typer.Option("--gate/--no-gate", help="Judge the run; the exit code is the verdict.")] = True,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")] = True,
+    engine: server.Engine = server.BUILT_IN,
+    base_url: server.BaseUrl = "",
+    endpoint: server.Endpoint = "",
+    thinking: server.Thinking = "server",
+    concurrency: server.Concurrency = 64,
+    stream: server.Stream = False,
+    request_timeout: server.RequestTimeout = 600.0,
+    stall_timeout: server.StallTimeout = 120.0,
+    retries: server.Retries = 5,
+    api_key_env: server.ApiKeyEnv = "EVALKIT_API_KEY",
+    api_key_file: server.ApiKeyFile = "",
+    served_name: server.ServedName = "",
+    revision: server.Revision = "",
+    extra_body: server.ExtraBody = "",
+    draft_model: server.DraftModel = "",
+    tp: server.Tp = 1,
+    port: server.Port = 0,
+    max_model_len: server.MaxModelLen = 0,
+    memory_share: server.MemoryShare = 0.9,
+    graph_sizes: server.GraphSizes = "",
+    server_program: server.Program = "",
+    server_arg: server.ServerArg = None,
+    server_env: server.ServerEnv = None,
+    start_timeout: server.StartTimeout = 1800.0,
+    trust_remote_code: server.RemoteCode = False,
 ) -> None:
-    """Run one setting of a task, store it, judge it and write its report."""
+    """Run one setting of a task, store it, judge it and write its report. Options of a server start with "Server:"."""
     from evalkit.config import Cell
 
+    spec = server.make_spec(
+        engine=engine, base_url=base_url, graph_sizes=graph_sizes, server_arg=server_arg, server_env=server_env,
+        draft=draft, draft_model=draft_model, program=server_program, endpoint=endpoint, thinking=thinking,
+        concurrency=concurrency, stream=stream, request_timeout=request_timeout, stall_timeout=stall_timeout,
+        retries=retries, api_key_env=api_key_env, api_key_file=api_key_file, served_name=served_name,
+        revision=revision, extra_body=extra_body, tp=tp, port=port, max_model_len=max_model_len,
+        memory_share=memory_share, start_timeout=start_timeout, remote_code=trust_remote_code,
+    )  # fmt: skip
     cell = Cell.make(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
-        top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
+        top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early, server=spec,
         online_quant_config=online_quant_config,
     )  # fmt: skip
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
@@ -226,6 +260,44 @@ def show(
 
         console.console().print(console.run_table(made))
         print(run_text(made))
+
+
+@app.command()
+def serve(
+    k: K = None,
+    quant: Quant = "float32",
+    draft: Draft = "dspark",
+    model: Model = "gradeschool-m3",
+    host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback is warned of.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the key to ask for.")] = None,
+    name: Annotated[str, typer.Option("--served-model-name", help="What requests call it.  [default: target]")] = "",
+    chat_template: Annotated[str | None, typer.Option(help="Jinja file, or plain.  [default: the model's]")] = None,
+    seed: Annotated[int, typer.Option(help="Mixed into the seed of each request.")] = 0,
+    draft_width: Width = "k",
+    batch: Batch = 64,
+    threads: Threads = 0,
+    device: Device = "auto",
+    prefix_cache: PrefixCache = True,
+    max_queue: Annotated[int, typer.Option(help="Prompts that may wait or run; more get 503.")] = 1024,
+    max_body_mb: Annotated[int, typer.Option(help="Largest body; a larger one gets 413.")] = 4,
+    drain_seconds: Annotated[int, typer.Option(help="How long what runs may finish at the end.")] = 30,
+) -> None:
+    """Serve the engine over HTTP as OpenAI does, with acceptance counters."""
+    from evalkit.config import Cell
+    from evalkit.serve.settings import MB, ServeSettings, check_template, key_from
+
+    cell = Cell.make(
+        model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
+        device=device, prefix_cache=prefix_cache, seed=seed,
+    )  # fmt: skip
+    settings = ServeSettings(
+        name=name or cell.target, host=host, port=port, api_key=key_from(api_key_env), max_queue=max_queue,
+        max_body=max_body_mb * MB, drain_seconds=drain_seconds, chat_template=check_template(chat_template),
+    )  # fmt: skip
+    from evalkit.serve import server
+
+    server.run(cell, settings)
 
 
 @golden_app.command("record")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evalkit import golden as goldens
-from evalkit.acceptance import summarize
+from evalkit.acceptance import of_run
 from evalkit.baseline import Baseline, load_baseline, record_baseline
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
@@ -74,7 +74,7 @@ def write_report(run: Run, judged: Judged | None, path: Path) -> Path:
     page = render(
         run,
         judged.verdict if judged else None,
-        acceptance=summarize(run.samples, run.cell.get("k")),
+        acceptance=of_run(run),
         golden=_of_this_setting(standards.golden, run),
         baseline=standards.baseline,
         references=standards.references,

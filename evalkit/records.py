@@ -24,6 +24,19 @@ class StepRecord:
     confidence: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCounts:
+    """What a server tells of one request in place of its steps: totals. `steps` None where it does not say.
+
+    `trimmed` where the accepted drafts were only counted as far as they are in the text.
+    """
+
+    steps: int | None
+    accepted: int
+    drafts: int
+    trimmed: bool = False
+
+
 class Bucket(StrEnum):
     """What became of a sample. Only an answered one is right or wrong; the others are not "wrong"."""
 
@@ -86,6 +99,9 @@ class Sample:
     forced: bool = False  # acceptance was drawn, not verified
     category: str = ""  # the document's own category or template, where it has one
     canonical: CanonicalScore | None = None  # None in runs stored before it existed
+    reasoning: str = ""  # thinking that a server sent in a field of its own: kept, never graded
+    counts: RequestCounts | None = None  # of a server that tells totals and no steps
+    attempts: int = 1  # requests sent for it; more than one where a fault was repaired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import EvalkitError
-from evalkit.records import SCHEMA, Bucket, CanonicalScore, Run, Sample, StepRecord, Stopping
+from evalkit.records import SCHEMA, Bucket, CanonicalScore, RequestCounts, Run, Sample, StepRecord, Stopping
 
 RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
 AGAIN = "remove the run's folder and run again"
@@ -25,6 +25,9 @@ def pack_sample(sample: Sample, *, at: float = 0.0) -> bytes:
     values["gaps"] = [round(float(g), 6) for g in sample.gaps]
     values["scores"], values["extracted"] = dict(sample.scores), dict(sample.extracted)
     values["canonical"] = _pack_canonical(sample.canonical) if sample.canonical else {}
+    counts = sample.counts
+    values["counts"] = {n: getattr(counts, n) for n in RequestCounts.__dataclass_fields__} if counts else {}
+    values["attempts"] = "" if sample.attempts == 1 else sample.attempts
     lean = {n: v for n, v in values.items() if v is not False and v not in ("", [], {})}
     return dump({**lean, "at": round(at, 3)}).encode() + b"\n"
 
@@ -63,6 +66,8 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
         blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
         values["gaps"] = tuple(values.get("gaps", ()))
         canonical = _unpack_canonical(values.pop("canonical", None))
+        if "counts" in values:
+            values["counts"] = RequestCounts(**values["counts"])
         return Sample(**{**blank, **values}, steps=steps, canonical=canonical), at
     except (ValueError, TypeError, IndexError, KeyError, AttributeError) as e:
         raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None

@@ -7,8 +7,14 @@ from typing import Any
 
 from engine import LLM
 from engine.api import Request
+from engine.config import EngineConfig
 from evalkit.backends import OnFinish, Score
 from evalkit.config import Cell
+
+
+def load_llm(config: EngineConfig) -> LLM:
+    """The engine itself, for the server that is built on it."""
+    return LLM(config)
 
 
 class InProcess:
