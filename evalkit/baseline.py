@@ -19,8 +19,7 @@ from evalkit.records import SCHEMA, Run, Sample
 GOLDEN_DIR = Path(__file__).resolve().parent.parent / "golden"
 STRICT, FLEXIBLE = "strict-match", "flexible-extract"
 HASH_CHARS = 16  # 64 bits of each hash are stored and compared: enough for any task, and a third of the file
-NEEDED_MARKS = ("target_sha", "task_sha")
-BASELINE_MARKS = (*NEEDED_MARKS, "template")  # what a run must share with its baseline, besides the prompts
+BASELINE_MARKS = ("target_sha", "task_sha")  # what every baseline holds and a run must share, besides the prompts
 
 
 def mark(run: Run, key: str) -> Any:
@@ -123,7 +122,7 @@ def record_baseline(run: Run, path: Path, *, repeats: Sequence[Run] = (), write:
     write=False nothing is written.
     """
     rows = _baseline_rows(run)
-    marks = {key: mark(run, key) for key in (*NEEDED_MARKS, "shots", "temperature", "quant", "k")}
+    marks = {key: mark(run, key) for key in (*BASELINE_MARKS, "shots", "temperature", "quant", "k")}
     marks = {name: x for name, x in accuracy_fingerprint(run).fields.items() if x is not None} | marks
     new = Baseline(run_id=run.id, target=str(run.cell.get("target")), task=str(run.cell.get("task")), rows=rows,
                    fingerprint=marks, source=path.name, variation=_variation([run, *repeats], marks))  # fmt: skip
@@ -174,7 +173,7 @@ def _baseline_rows(run: Run) -> dict[str, Row]:
             baseline_command(run),
         )
     refuse_unfit(run, "baseline")
-    _need_marks(run, NEEDED_MARKS)
+    _need_marks(run, BASELINE_MARKS)
     rows = {
         s.doc_hash[:HASH_CHARS]: Row(s.prompt_hash[:HASH_CHARS], score_bit(s, STRICT), score_bit(s, FLEXIBLE))
         for s in run.samples
