@@ -11,7 +11,7 @@ from engine.api import Request
 from evalkit.backends import OnFinish, Score
 from evalkit.backends.http.client import Client
 from evalkit.backends.http.errors import Trouble
-from evalkit.backends.http.probe import TEXTS, Found, _body, count_special, not_ready, probe
+from evalkit.backends.http.probe import TEXTS, Found, ask, body, count_special, not_ready, probe
 from evalkit.backends.http.secret import read_key
 from evalkit.backends.http.session import Session
 from evalkit.config import Cell
@@ -82,7 +82,7 @@ class Http:
             thinking=self._spec.thinking, extra=self._spec.extra(),
         )  # fmt: skip
         for text in TEXTS if self._tokenizer is not None else ():
-            answer = await client.ask(_body(self.endpoint, found.model, text, 1), self.endpoint)
+            answer = await ask(client, body(self.endpoint, found.model, text, 1), self.endpoint)
             policy, problem = count_special(text, answer.prompt_tokens, self._tokenizer, self.endpoint)
             if problem and "BOS" in problem:
                 raise EvalkitError(problem, "let either the server or the prompt add it")
