@@ -55,9 +55,9 @@ class QuantMode:
 class EngineConfig:
     """One way to run a target with a draft.
 
-    `draft` names the method: none, dspark, ngram or scripted (external: an engine outside runs it); `draft_path` is a checkpoint folder where
-    the method has weights. `draft_width` "k" drafts blocks of K slots, as ATOM does; "block" drafts the
-    trained block size and keeps the first K, as DeepSpec does: two different drafts, so it is recorded.
+    `draft` names the method: none, dspark, ngram, scripted or external (an engine outside runs it); `draft_path` is a
+    checkpoint folder where the method has weights. `draft_width` "k" drafts blocks of K slots, as ATOM does; "block"
+    drafts the trained block size and keeps the first K, as DeepSpec does: two different drafts, so it is recorded.
     """
 
     model: Path

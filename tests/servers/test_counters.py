@@ -151,7 +151,7 @@ def test_a_delta_is_of_the_work_alone():
     assert (found.steps, found.accepted) == (200, 360) and found.problems == ()
 
 
-def test_c54_an_engine_that_vanished_or_started_anew_is_said():
+def test_an_engine_that_vanished_or_started_anew_is_said():
     before = page(VLLM_PAGE)
     gone = replace(before, ranks={"engine=0": dict(before.ranks["engine=0"])})
     assert "1 of 2 engines are gone" in " ".join(reading(gone, 3, before=before).problems)
