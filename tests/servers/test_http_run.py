@@ -74,6 +74,8 @@ def test_counters_have_the_accepted_length_to_the_last_digit(faulty, sums, tmp_p
     assert found.histogram[4] == told["pos:3"] and sum(found.histogram) == told["steps"]
     assert checks_of(run)["acceptance source"].outcome is Outcome.PASS
     write_report(run, judge_run(run), tmp_path / "page.html")
+    shown = (tmp_path / "page.html").read_text()
+    assert "counters of vllm" in shown and run.cell["server"]["base_url"] == server.url
 
 
 def test_c44_replies_with_their_own_acceptance_become_steps(faulty, sums, tmp_path):
