@@ -20,7 +20,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate import judge
 from evalkit.judging import judge_run, write_report
 from evalkit.records import Bucket, Outcome
-from evalkit.run import run_cell
+from evalkit.run import Interrupted, run_cell
 from evalkit.runfile import load_run
 from tests.servers.conftest import cell_of
 
@@ -34,9 +34,7 @@ def checks_of(run):
 def test_1319_questions_at_64_with_5_percent_faults_lose_nothing(faulty, sums, tmp_path):
     """Faults are drawn with seed 3; a request is lost by chance with probability under 1e-6."""
     server = faulty(rate=0.05, ranks=4, seed=3, drip=0.01)
-    began = time.process_time()
     run = run_cell(cell_of(server, sums(QUESTIONS)), runs_dir=tmp_path / "runs")
-    spent = (time.process_time() - began) / QUESTIONS
     told = server.tell()
     assert run.complete and len(run.samples) == QUESTIONS
     assert all(s.scores["strict-match"] == 1.0 for s in run.samples)
@@ -47,7 +45,6 @@ def test_1319_questions_at_64_with_5_percent_faults_lose_nothing(faulty, sums, t
     verdict = judge(run, baseline=None, golden=None)
     note = next(n for n in verdict.notes if "sent again" in n)
     assert all(word in note for word in ("HTTP 503", "timed out", "stream cut", "connection reset", "bad reply"))
-    assert spent < 0.05, "ten times what it takes on a busy machine; `make bench` has the figure"
 
 
 def test_faults_that_stay_are_failed_requests_with_their_kind_and_no_wrong_answers(faulty, sums, tmp_path):
@@ -173,7 +170,24 @@ def test_c50_a_server_that_dies_keeps_the_samples_and_the_same_command_continues
     run = run_cell(moved, runs_dir=tmp_path / "runs")
     assert run.id == folder.name and run.complete and len(run.samples) == 60
     assert again.tell()["asked"] < 60 - len(kept.samples) + 10
-    assert "cover" in checks_of(run)["acceptance source"].message or of_run(run).requests == 60
+    told = checks_of(run)["acceptance source"]
+    assert told.outcome is Outcome.INCONCLUSIVE and "of 60 answers" in told.message, "the dead one's counts are lost"
+
+
+def test_counters_of_an_interrupted_session_are_kept(faulty, sums, tmp_path):
+    server, data = faulty(), sums(40)
+    cell = cell_of(server, data, concurrency=1)  # nothing is under way when it is interrupted
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run_cell(cell, runs_dir=tmp_path / "runs", watcher=Between(15, interrupt))
+    run = run_cell(cell, runs_dir=tmp_path / "runs")
+    told, found = server.tell()["total"], of_run(run)
+    assert len(run.provenance["sessions"]) == 2 and told["requests"] == 40
+    assert (found.requests, found.steps, found.accepted) == (40, told["steps"], told["accepted"])
+    assert found.problems == () and run.counters["client"]["requests"] == 40
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
