@@ -74,6 +74,7 @@ llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="3"} 2
 
 
 def page(text, profile=vllm.PROFILE):
+    assert profile.page is not None
     found = read_page(text, profile.page, at=1.0)
     assert found is not None
     return found
@@ -120,9 +121,9 @@ def test_atom_page_and_json_give_the_same():
 
 
 def test_atom_without_a_snapshot_tells_nothing():
-    assert (
-        read_page(ATOM_PAGE.replace("snapshot_available 1.0", "snapshot_available 0"), atom.PROFILE.page, at=0) is None
-    )
+    assert atom.PROFILE.page is not None
+    text = ATOM_PAGE.replace("snapshot_available 1.0", "snapshot_available 0")
+    assert read_page(text, atom.PROFILE.page, at=0) is None
 
 
 def test_llamacpp_page_with_blocks_of_several_widths():
@@ -210,10 +211,10 @@ def test_trt_iterations_are_added_and_not_averaged():
 def test_what_is_stored_is_what_is_read_and_sessions_add_up():
     found = reading(page(VLLM_PAGE), 3, sent=Sent(requests=4, output_tokens=284))
     assert from_json(found.to_json()) == found
-    both = from_json(merge(found.to_json(), found.to_json()))
+    both = from_json(merge(found.to_json(), found.to_json()) or {})
     assert (both.steps, both.survival, both.requests) == (200, (170, 130, 60), 8)
     other = replace(found, k=5)
-    assert "different ways" in " ".join(from_json(merge(other.to_json(), found.to_json())).problems)
+    assert "different ways" in " ".join(from_json(merge(other.to_json(), found.to_json()) or {}).problems)
     client = {"requests": 5, "attempts": 6, "repaired": {"HTTP 500": 1}, "lost": {}}
     joined = join({"client": client, "acceptance": found.to_json()}, {"client": client})
     assert joined["client"]["repaired"] == {"HTTP 500": 2} and joined["acceptance"]["steps"] == 100
