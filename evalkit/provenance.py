@@ -18,6 +18,7 @@ from typing import Any
 
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import ASKED
 from evalkit.servers.identity import PROTOCOL, weights
 
 PACKAGES = ("torch", "triton", "lm-eval", "transformers", "datasets", "tokenizers", "numpy", "scipy")
@@ -70,6 +71,7 @@ def fingerprint(
         "quant": engine.quant,
         "dtype": settings.get("dtype", engine.dtype),
         "device": settings.get("device", engine.device),
+        **{name: settings.get(name, default) for name, default in ASKED.items() if name != "mode" or name in settings},
         "temperature": cell.temperature,
         "top_p": cell.top_p,
         "top_k": cell.top_k,
@@ -113,6 +115,7 @@ def collect(cell: Cell, *, settings: Mapping[str, str], files: Mapping[str, Any]
         **({"server": {**cell.server.to_json(), "version": settings.get("server_version")}} if cell.server else {}),
         "device": settings.get("device_name", settings.get("device", engine.device)),
         "platform": platform.platform(),
+        "image": settings.get("image", ""),
         "target_path": str(engine.model),
         "draft_path": str(engine.draft_path or ""),
         "data": dict(files),
