@@ -73,11 +73,12 @@ check: setup ## Lint, format and types, changing nothing
 	@$(BIN)/ruff format --check
 	@$(BIN)/pyright --warnings
 
-fix: setup ## Mend what ruff can mend; bring the README's generated parts up to date
+fix: setup ## Mend what ruff can mend; bring the generated parts of README.md and docs up to date
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 	@$(BIN)/python tools/readme.py
 	@$(BIN)/python -m evalkit.spec.document
+	@$(BIN)/python tools/quant_page.py
 
 bench: setup ## Tokens per second of speculative against plain decoding, and against a plain torch loop; the client's CPU time
 	@$(BIN)/python -m engine.bench $(ARGS)

@@ -7,8 +7,11 @@ is small, and a bug otherwise.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from evalkit.records import Sample
 
@@ -82,3 +85,32 @@ def _part(here: Sample, plain: Sample) -> Divergence | None:
 def _pieces(sample: Sample) -> tuple[str, ...]:
     """The text of each token, where the run stores it."""
     return tuple(getattr(sample, "pieces", ()))
+
+
+DRAWS = 2000  # swaps of the permutation test: a p of 0.001 is then known to 0.0007
+SEED = 20240607
+
+
+def law_p(pairs: Sequence[tuple[Sample, Sample]]) -> float | None:
+    """p of "sampled texts follow one law", for runs at a temperature above 0. None without text.
+
+    Under that hypothesis the two texts of a prompt may be swapped, so the statistic, the chi-square distance of the
+    counts of tokens (characters where a run stores none), is compared with that of seeded random swaps. It holds
+    whatever the prompts are and however tokens within a text depend on each other.
+    """
+    whole = all(_pieces(s) for pair in pairs for s in pair)
+    sides = [[Counter(_pieces(s) if whole else s.text) for s in side] for side in zip(*pairs, strict=True)]
+    words = sorted(set().union(*(c for side in sides for c in side)))
+    if not words:
+        return None
+    index = {word: i for i, word in enumerate(words)}
+    table = np.zeros((2, len(pairs), len(words)))
+    for side, counters in zip(table, sides, strict=True):
+        for row, counts in zip(side, counters, strict=True):
+            for word, n in counts.items():
+                row[index[word]] = n
+    apart, total = table[0] - table[1], table.sum(axis=(0, 1))
+    signs = np.random.default_rng(SEED).choice((-1.0, 1.0), (DRAWS, len(pairs)))
+    signs[0] = 1.0  # what was found
+    distance = ((signs @ apart) ** 2 / total).sum(axis=1)
+    return float((distance >= distance[0] * (1 - 1e-12)).mean())

@@ -79,6 +79,8 @@ def fingerprint(
         **task,
         "docs_sha": sha256_json(list(doc_ids)),
     }
+    if engine.online_quant_config:
+        out["online_quant_config"] = json.loads(engine.online_quant_config)
     if cell.server is not None:
         out |= {name: settings[name] for name in PROTOCOL if name in settings}
     return out | {"hash": sha256_json(out)}

@@ -157,7 +157,7 @@ def _standards(run: Run, baseline: Path | None, golden: Path | None) -> list[tup
     target, draft = str(run.cell.get("target")), str(run.cell.get("draft"))
     curve = golden or goldens.golden_path(target, draft)
     found = [
-        ("baseline", baseline or goldens.baseline_path(target)),
+        ("baseline", baseline or goldens.baseline_path(target, str(run.cell.get("task")))),
         ("golden", curve),
         ("evidence", goldens.evidence_path(curve)),
         ("references", GOLDEN_DIR / "reference_scores.yaml"),

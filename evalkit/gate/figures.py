@@ -52,7 +52,7 @@ def judge_figures(
             checks.append(floor_check(found.correct, found.n, spec, notes))
     if golden is not None or found.length is not None:
         checks.append(_length(found, golden, spec, notes))
-    checks = demand(checks, spec.demands, found.k or 0 if found.length is None else found.k or 1)
+    checks = demand(checks, spec.demands, 0 if found.length is None else found.k or 1)  # no length: none is asked for
     outcome = combine([c.outcome for c in checks])
     return Verdict(outcome=outcome, checks=tuple(checks), run_id=found.name, notes=tuple(notes))
 

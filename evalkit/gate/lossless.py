@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from evalkit.fingerprint import accuracy_fingerprint, in_words
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked
 from evalkit.gate.limits import GateSpec
-from evalkit.lossless import Losslessness, compare
-from evalkit.records import Check, Outcome, Run
+from evalkit.lossless import Losslessness, compare, law_p
+from evalkit.records import Check, Outcome, Run, Sample
 
 EXACT = "float32"
+LAW_ALPHA = 0.001  # chance that texts of one law are refused
 
 
 def lossless_check(run: Run, plain: Run | None, spec: GateSpec) -> Check:
@@ -30,6 +32,8 @@ def lossless_check(run: Run, plain: Run | None, spec: GateSpec) -> Check:
     if len(pairs) < len(answered) or not pairs:
         found = f"{len(pairs)} of {len(answered)} samples are in plain run {plain.id}"
         return check(FAIL, found, f"only {found}: the same task, shots and template needed")
+    if run.cell.get("temperature"):
+        return _sampled(pairs, plain, check, numbers)
     found = compare(pairs)
     parted = len(found.divergences)
     numbers |= {
@@ -42,13 +46,28 @@ def lossless_check(run: Run, plain: Run | None, spec: GateSpec) -> Check:
     return check(outcome, same, same + (f"; {parted} part, {why}" if parted else ""))
 
 
+def _sampled(
+    pairs: Sequence[tuple[Sample, Sample]],
+    plain: Run,
+    check: Callable[[Outcome, str, str], Check],
+    numbers: dict[str, Any],
+) -> Check:
+    """Sampled texts differ by chance, so their law is compared. No difference seen proves none: the p is said."""
+    p = law_p(pairs)
+    if p is None:
+        return check(INCONCLUSIVE, "no text", "no text was emitted: nothing to compare")
+    numbers |= {"compared": len(pairs), "law_p": p, "law_alpha": LAW_ALPHA}
+    words = f"{len(pairs)} sampled texts against those of plain run {plain.id}: p {p:.2g} for one law of their tokens"
+    if p > LAW_ALPHA:
+        return check(PASS, f"p {p:.2g}", f"{words}; refused at {LAW_ALPHA:g}")
+    return check(FAIL, f"p {p:.2g}", f"{words}: the draft changes what is sampled (residual, verify rule, seeds)")
+
+
 def _refusal(run: Run, plain: Run | None) -> str:
     if plain is None:
         return "no plain run (K=0, same quant mode) is given"
     if plain.cell.get("k") != 0:
         return f"{plain.id} is a run at K={plain.cell.get('k')}, not a plain one"
-    if run.cell.get("temperature"):
-        return f"texts drawn at temperature {run.cell['temperature']:g} differ by chance"
     differ = [*accuracy_fingerprint(run).differences(accuracy_fingerprint(plain))]
     words = in_words(differ)
     for name in ("quant", "dtype"):

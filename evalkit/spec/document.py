@@ -1,4 +1,4 @@
-"""docs/gate-spec.md: the keys of a specification, made from schema.json. `python -m evalkit.spec.document` writes it."""
+"""docs/gate-spec.md: the keys of a specification, made from schema.json by `python -m evalkit.spec.document`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ specification, and in the checkout. Examples: `docs/examples/`.
   would tell.
 - What can be compared is judged. A check that compares nothing (no baseline, another setting, no histogram) leaves the
   cell inconclusive, and is a **fail** where `checks` demands it. `evalkit gate RUN` and `evalkit run` demand what is
-  named to them (`--baseline`, `--golden`); without, a task that ships no baseline is inconclusive and says what to record.
+  named to them (`--baseline`, `--golden`); without, a task that ships no baseline, or data of your own, is inconclusive
+  and says what to record.
 - Runs are comparable when their fingerprints agree; a mismatch compares nothing and prints each field with both values.
 """
 
@@ -33,14 +34,8 @@ def rendered() -> str:
     out = [HEAD, "## The file", "", *_table(schema, schema)]
     for name in SECTIONS:
         part = schema["$defs"][name]
-        out += [
-            "",
-            f"## `{'cells[]' if name == 'cell' else name}`",
-            "",
-            part.get("description", ""),
-            "",
-            *_table(part, schema),
-        ]
+        title = "cells[]" if name == "cell" else name
+        out += ["", f"## `{title}`", "", part.get("description", ""), "", *_table(part, schema)]
     against = schema["$defs"]["against"]
     out += ["", "## `against[]`", "", against["description"], "", *_table(against["items"], schema)]
     return "\n".join(out) + "\n"
@@ -53,7 +48,8 @@ def _table(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
     for key, value in part["properties"].items():
         known = {**_followed(value, schema), **{k: v for k, v in value.items() if k != "$ref"}}
         default = "required" if key in must else _shown(known.get("default"))
-        yield f"| `{key}` | {_kind(known, schema)} | {default} | {known.get('description', '').replace('|', chr(92) + '|')} |"
+        words = known.get("description", "").replace("|", "\\|")
+        yield f"| `{key}` | {_kind(known, schema)} | {default} | {words} |"
 
 
 def _followed(value: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -70,12 +66,10 @@ def _kind(value: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         return f"list of {_kind(_followed(value['items'], schema), schema)}"
     if value.get("type") == "object":
         return "keys"
-    limits = [("from", value.get("minimum")), ("above", value.get("exclusiveMinimum")), ("to", value.get("maximum")),
-              ("below", value.get("exclusiveMaximum"))]  # fmt: skip
-    words = [f"{word} {limit:g}" for word, limit in limits if limit is not None]
-    return " ".join(
-        [{"string": "text", "boolean": "true or false", "integer": "whole number"}.get(value["type"], "number"), *words]
-    )
+    bounds = {"from": "minimum", "above": "exclusiveMinimum", "to": "maximum", "below": "exclusiveMaximum"}
+    words = [f"{word} {value[key]:g}" for word, key in bounds.items() if key in value]
+    names = {"string": "text", "boolean": "true or false", "integer": "whole number"}
+    return " ".join([names.get(value["type"], "number"), *words])
 
 
 def _shown(value: Any) -> str:
