@@ -83,8 +83,9 @@ fix: setup ## Mend what ruff can mend; bring the generated parts of README.md an
 	@$(BIN)/python -m evalkit.spec.document
 	@$(BIN)/python tools/quant_page.py
 
-bench: setup ## Tokens per second of speculative against plain decoding, and against a plain torch loop
+bench: setup ## Tokens per second of speculative against plain decoding, and against a plain torch loop; the client's CPU time
 	@$(BIN)/python -m engine.bench $(ARGS)
+	@$(BIN)/python -m evalkit.backends.http.bench
 
 audit: setup ## Simulate the statistical rules' error rates and write docs/audit.md; fails where one is off
 	@$(BIN)/python -m evalkit.audit $(ARGS)

@@ -21,10 +21,9 @@ MAX_EXTERNAL_K = 32  # of a draft that an engine outside runs
 class EngineConfig:
     """One way to run a target with a draft.
 
-    `draft` names the method: none, dspark, ngram or scripted (external: an engine outside runs it);
-    `draft_path` is a checkpoint folder where the method has weights. `draft_width` "k" drafts blocks of K slots, as
-    ATOM does; "block" drafts the trained block size and keeps the first K, as DeepSpec does: two different drafts,
-    so it is recorded.
+    `draft` names the method: none, dspark, ngram, scripted or external (an engine outside runs it); `draft_path` is a
+    checkpoint folder where the method has weights. `draft_width` "k" drafts blocks of K slots, as ATOM does; "block"
+    drafts the trained block size and keeps the first K, as DeepSpec does: two different drafts, so it is recorded.
     `quant` is what QuantMode.parse takes. `online_quant_config` is ATOM's JSON, see engine.quant.online; "" quantises
     the weights as `quant` says.
     """

@@ -19,7 +19,7 @@ from evalkit.records import SCHEMA, Run, Sample
 GOLDEN_DIR = Path(__file__).resolve().parent.parent / "golden"
 STRICT, FLEXIBLE = "strict-match", "flexible-extract"
 HASH_CHARS = 16  # 64 bits of each hash are stored and compared: enough for any task, and a third of the file
-BASELINE_MARKS = ("target_sha", "task_sha")  # what every baseline holds and a run must share, besides the prompts
+BASELINE_MARKS = ("target_sha", "task_sha")  # what a run must share with its baseline, besides the prompts
 
 
 def mark(run: Run, key: str) -> Any:

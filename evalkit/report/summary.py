@@ -41,8 +41,11 @@ def accepted_length_words(run: Run, acceptance: AcceptanceStats | None) -> str:
     if acceptance is None or acceptance.accepted_length is None:
         return "no verify step was counted"
     span = acceptance.interval
-    limits = "no interval from one sample" if span is None else text.interval(span.low, span.high, 3)
-    return f"{text.length(acceptance.accepted_length)} ({limits}), {text.count(acceptance.steps)} steps"
+    counted = acceptance.source != "steps"
+    none = "no spread is told" if counted else "no interval from one sample"
+    limits = none if span is None else text.interval(span.low, span.high, 3)
+    words = f"{text.length(acceptance.accepted_length)} ({limits}), {text.count(acceptance.steps)} steps"
+    return f"{words}, from {acceptance.source}" if counted else words
 
 
 def summary_table(run: Run, acceptance: AcceptanceStats | None, verdict: Verdict | None) -> list[tuple[str, str]]:

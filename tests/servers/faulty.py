@@ -129,7 +129,7 @@ async def _answer(
     state: State, request: web.Request, body: dict[str, Any], prompt: str, chat: bool
 ) -> web.StreamResponse:
     number = state.asked[prompt]
-    probing = not SUM.search(prompt)
+    probing = not SUM.search(prompt) or prompt.startswith("What is 17")
     unlucky = draw(state.seed, prompt, number, "fault") / 2**64 < state.rate and not probing
     kind = state.kinds[draw(state.seed, prompt, number, "kind") % len(state.kinds)] if unlucky else ""
     if kind == "stall" and not body.get("stream"):

@@ -11,11 +11,12 @@ from engine.api import Request
 from evalkit.backends import OnFinish, Score
 from evalkit.backends.http.client import Client
 from evalkit.backends.http.errors import Trouble
-from evalkit.backends.http.probe import TEXTS, Found, _body, count_special, not_ready, probe
+from evalkit.backends.http.probe import TEXTS, Found, ask, body, count_special, not_ready, probe
 from evalkit.backends.http.secret import read_key
 from evalkit.backends.http.session import Session
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import ASKED
 from evalkit.servers import identity
 from evalkit.servers.counters import join
 from evalkit.servers.launch import launch, served_name
@@ -82,7 +83,7 @@ class Http:
             thinking=self._spec.thinking, extra=self._spec.extra(),
         )  # fmt: skip
         for text in TEXTS if self._tokenizer is not None else ():
-            answer = await client.ask(_body(self.endpoint, found.model, text, 1), self.endpoint)
+            answer = await ask(client, body(self.endpoint, found.model, text, 1), self.endpoint)
             policy, problem = count_special(text, answer.prompt_tokens, self._tokenizer, self.endpoint)
             if problem and "BOS" in problem:
                 raise EvalkitError(problem, "let either the server or the prompt add it")
@@ -106,10 +107,13 @@ class Http:
         """As Backend's, with what makes a protocol: runs that differ in these are no pair."""
         dtype = {"float32": "float32", "bf16": "bf16"}.get(self._cell.quant, "server's")
         out = {"device": "server", "device_name": f"{self._profile.name} {self._found.version}", "dtype": dtype}
-        out |= {"engine": self._profile.name, "server_version": self._found.version, "endpoint": self.endpoint}
+        out |= {"engine": self._profile.name, "server_version": self._found.version, "asked_on": self.endpoint}
         out |= {"thinking": self._found.thinking, "bos": self._found.bos}
         out["stops"] = "applied here" if self._found.thinks else "sent"
-        return out | ({"template": _template(self._cell)} if self._chat else {})
+        if not self._chat:  # plain completions are the same question wherever they are asked
+            return out | {name: ASKED[name] for name in ("endpoint", "template")}
+        mode = "thinking_on" if self._found.thinks else "thinking_off"
+        return out | {"endpoint": "chat", "template": _template(self._cell), "mode": mode}
 
     @property
     def counters(self) -> Mapping[str, Any]:

@@ -83,7 +83,7 @@ class Client:
         words = self.key.hide(str(e) or type(e).__name__)
         if isinstance(e, aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError):
             return Trouble("connection refused", words, gone=True)
-        if isinstance(e, aiohttp.ClientPayloadError | aiohttp.http_exceptions.TransferEncodingError):
+        if isinstance(e, aiohttp.ClientPayloadError):
             return Trouble("stream cut", words)
         if isinstance(e, aiohttp.InvalidURL):
             return Trouble("bad address", words, again=False)

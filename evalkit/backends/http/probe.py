@@ -15,6 +15,7 @@ from evalkit.backends.http.answer import Answer
 from evalkit.backends.http.body import body_of
 from evalkit.backends.http.client import Client
 from evalkit.backends.http.errors import Trouble
+from evalkit.backends.http.retry import Faults, with_retries
 from evalkit.errors import EvalkitError
 from evalkit.servers.profile import Profile, forced_by_server
 
@@ -47,11 +48,22 @@ def switches(on: bool) -> list[dict[str, Any]]:
     ]
 
 
+async def ask(client: Client, sent: Mapping[str, Any], endpoint: str) -> Answer:
+    """One question of a probe, sent again as a run's are."""
+
+    async def stays_gone() -> None:
+        return None
+
+    answer, _ = await with_retries(lambda: client.ask(sent, endpoint), retries=client.spec.retries, seed=0,
+                                   faults=Faults(), alive=stays_gone)  # fmt: skip
+    return answer
+
+
 async def not_ready(client: Client, wanted: str, endpoint: str) -> str:
     """ "" when a model is listed and gives a token, else why not. A 200 of /health is no sign of either."""
     try:
         model = await find_model(client, wanted)
-        await client.ask(_body(endpoint, model, "Hello", 1), endpoint)
+        await client.ask(body(endpoint, model, "Hello", 1), endpoint)
     except Trouble as e:
         return str(e)
     return ""
@@ -115,7 +127,7 @@ def thinks(answer: Answer) -> bool:
 
 async def _thinking(client: Client, found: Found, endpoint: str, wanted: str, extra: Mapping[str, Any]) -> None:
     async def asked(switch: Mapping[str, Any]) -> Answer:
-        return await client.ask(_body(endpoint, found.model, ASKED, ROOM, {**extra, **switch}), endpoint)
+        return await ask(client, body(endpoint, found.model, ASKED, ROOM, {**extra, **switch}), endpoint)
 
     plain = await asked({})
     found.thinks = thinks(plain)
@@ -155,8 +167,8 @@ async def prompt_ids(client: Client, model: str, text: str, endpoint: str) -> tu
         [{"model": model, **chat}] if endpoint == "chat"
         else [{"model": model, "prompt": text}, {"content": text, "add_special": True}]
     )  # fmt: skip
-    for body in bodies:
-        status, page = await client.page("/tokenize", body)
+    for sent in bodies:
+        status, page = await client.page("/tokenize", sent)
         try:
             ids = json.loads(page).get("tokens") if status == 200 else None
         except (ValueError, AttributeError):
@@ -180,7 +192,7 @@ async def _bos(client: Client, found: Found, endpoint: str) -> None:
 
 async def _has_template(client: Client, found: Found, endpoint: str) -> None:
     try:
-        await client.ask(_body("chat", found.model, "Hello", 1), "chat")
+        await client.ask(body("chat", found.model, "Hello", 1), "chat")
     except Trouble:
         return
     found.notes.append(
@@ -188,7 +200,7 @@ async def _has_template(client: Client, found: Found, endpoint: str) -> None:
     )
 
 
-def _body(endpoint: str, model: str, text: str, tokens: int, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def body(endpoint: str, model: str, text: str, tokens: int, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
     request = Request(id="probe", prompt=text, params=SamplingParams(max_tokens=tokens))
     return body_of(request, endpoint=endpoint, model=model, stream=False, send_stops=True, extra=extra or {})
 

@@ -85,10 +85,12 @@ class Session:
         return Failure(id=request.id, error=str(e))
 
     def _reply(self, request: Request, answer: Answer, attempts: int, seconds: float) -> Reply:
-        text, stop_hit = answer.text, answer.stop_hit
+        text, reasoning, stop_hit = answer.text, answer.reasoning, answer.stop_hit
         finish = FinishReason.LENGTH if answer.finish == "length" else FinishReason.STOP
         if self._found.thinks:
-            text, hit = cut_after_thinking(text, request.params.stop)
+            thought, text = split_thinking(text)
+            reasoning = reasoning or thought
+            text, hit = cut(text, request.params.stop)
             stop_hit = hit or stop_hit
             finish = FinishReason.STOP if hit else finish
         told = read_reply(
@@ -98,7 +100,7 @@ class Session:
         return Reply(
             id=request.id, text=text, token_ids=answer.token_ids, prompt_tokens=answer.prompt_tokens,
             cached_tokens=answer.cached_tokens, finish_reason=finish, stop_hit=stop_hit, steps=told.steps,
-            seconds=seconds, tokens=answer.tokens, reasoning=answer.reasoning, counts=told.counts, attempts=attempts,
+            seconds=seconds, tokens=answer.tokens, reasoning=reasoning, counts=told.counts, attempts=attempts,
         )  # fmt: skip
 
     def _note(self, answer: Answer, seconds: float, problem: str, told: bool) -> None:
@@ -160,11 +162,21 @@ def estimate(k: int, *, chunks: int, tokens: int, streams: int) -> Reading:
                    requests=streams, output_tokens=tokens, problems=tuple(problems))  # fmt: skip
 
 
-def cut_after_thinking(text: str, stops: Sequence[str]) -> tuple[str, str]:
-    """The text up to the first stop behind its thinking, and that stop."""
-    start = text.rfind("</think>")
-    start = start + len("</think>") if start >= 0 else (len(text) if "<think>" in text else 0)
-    hits = [(at, stop) for stop in stops if (at := text.find(stop, start)) >= 0]
+def split_thinking(text: str) -> tuple[str, str]:
+    """(thinking, answer) of a text that holds both: no filter may read what was only thought.
+
+    A text with `</think>` alone was begun by the template; thinking that never ends leaves no answer.
+    """
+    before, ended, after = text.rpartition("</think>")
+    if ended:
+        return before.replace("<think>", "", 1).strip(), after
+    before, begun, after = text.partition("<think>")
+    return (after.strip(), before) if begun else ("", text)
+
+
+def cut(text: str, stops: Sequence[str]) -> tuple[str, str]:
+    """The text up to its first stop, and that stop."""
+    hits = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
     if not hits:
         return text, ""
     at, stop = min(hits)
