@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.config import QuantMode
@@ -80,7 +80,7 @@ def warnings(run: Run) -> tuple[str, ...]:
 
 def paired_words(check: Check) -> str:
     if not check.numbers.get("paired"):
-        return "unpaired" if "paired" in check.numbers else "no pairs needed"
+        return "unpaired" if "paired" in check.numbers else "\u2013"
     return text.count(int(check.numbers["paired"]))
 
 
@@ -197,6 +197,7 @@ def disagreement_table(run: Run) -> Table:
         align="lrrll",
         rows=tuple(rows),
         missing="All readings of the answers agree.",
+        fine=True,
     )
 
 
@@ -217,6 +218,23 @@ def command(run: Run) -> str:
         if value is not None and value != default:
             words += [f"--{flag.replace('_', '-')}", str(value)]
     return shlex.join(words + ([] if cell.get("prefix_cache", True) else ["--no-prefix-cache"]))
+
+
+def reproduce(run: Run) -> str:
+    """Shell lines that make this run again: the commit, the set-up, the command."""
+    git = run.provenance.get("git")
+    commit = git.get("commit") if isinstance(git, Mapping) else None
+    lines = []
+    if isinstance(commit, str) and commit:
+        lines.append(f"git checkout {commit}")
+        if git and git.get("dirty"):
+            lines.append("# the tree had changes that are in no commit: what ran is not exactly this")
+    else:
+        lines.append("# the commit is not recorded")
+    image = run.provenance.get("image")
+    if image:
+        lines.append(f"# image: {image}")
+    return "\n".join([*lines, "make setup", command(run)])
 
 
 def provenance(run: Run) -> tuple[Fact, ...]:
