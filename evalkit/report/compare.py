@@ -81,10 +81,10 @@ def first_divergence(a: Sample, b: Sample, flipped: str = "") -> Divergence | No
 
 def flip_table(found: Comparison) -> Table:
     """The fourfold table, with its exact test in the caption."""
-    test = "nothing is paired" if found.p is None else f"exact McNemar p {found.p:.3g}, two-sided"
+    test = "nothing is paired" if found.p is None else f"exact McNemar p {found.p:.3g}"
     n, lost, gained = found.paired, len(found.lost), len(found.gained)
     return Table(
-        name="flips", caption=f"{STRICT}, {text.count(n)} questions paired: {test}",
+        name="flips", caption=f"{text.count(n)} pairs, {test}",
         columns=("", "B right", "B wrong"), align="lrr",
         rows=(("A right", text.count(found.both_right), f"{text.count(lost)} lost"),
               ("A wrong", f"{text.count(gained)} gained", text.count(n - found.both_right - lost - gained))),

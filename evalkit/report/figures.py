@@ -49,12 +49,11 @@ class Plot:
 
 def drawn(plots: Iterable[Plot]) -> list[Plot]:
     """The plots with their markup."""
-    return [
-        replace(
-            p, markup=svg.draw(p.name, f"{p.question} {p.alt}", p.draw, height=p.height, left=p.left, bottom=p.bottom)
-        )
-        for p in plots
-    ]
+    return [replace(p, markup=_markup(p)) for p in plots]
+
+
+def _markup(p: Plot) -> str:
+    return svg.draw(p.name, f"{p.question} {p.alt}", p.draw, height=p.height, left=p.left, bottom=p.bottom)
 
 
 def _number(value: object) -> bool:

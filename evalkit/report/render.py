@@ -47,15 +47,12 @@ def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundl
     chosen = best.best_of(found)
     rows = grid.rows(found, chosen)
     labels = [s.label for s in found]
-    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     draft_plots = [
         {"name": name, "plots": [p for p in drawn if p.group == name and p.name not in SCORE_PLOTS]}
         for name, _ in figures.groups(found)
     ]
-    return _environment().get_template("report.html.j2").render(
-        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    return template("report.html.j2").render(
+        **page_parts(),
         single=single,
         outcome=cards.outcome([s.verdict for s in found]),
         headline=cards.headline(found),
@@ -197,6 +194,21 @@ def _keep_together(words: str) -> str:
     for joint in (" ± ", " .. ", " %", " pt"):
         words = words.replace(joint, joint.replace(" ", "\u00a0"))
     return words
+
+
+@cache
+def page_parts() -> dict[str, Any]:
+    """Style and script of every page, and the script's hash: the only one that the page's policy lets run."""
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    return {
+        "style": Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+
+
+def template(name: str) -> jinja2.Template:
+    return _environment().get_template(name)
 
 
 @cache

@@ -13,6 +13,7 @@
   for (const table of document.querySelectorAll("table.sortable")) {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
+      if (head.tagName !== "TH") return;
       const button = el("button", "", ...head.childNodes);
       button.type = "button";
       head.append(button);
@@ -145,8 +146,10 @@
       });
       if (!pieces.length) item.append(el("span", "kept", `${accepted} of ${k}`));
       if (accepted > kept) item.append(el("span", "lost", `+${accepted - kept} past the end`));
-      rejected.forEach((piece, j) => {
-        const span = el("del", j ? "later" : "rejected", plain(piece));
+      const stopped = cut === "stop";
+      if (stopped && rejected.length) item.append(el("span", "stop", `+${rejected.length} past the stop`));
+      if (!stopped) rejected.forEach((piece, j) => {
+        const span = el("del", j ? "later" : "rejected", plain(piece).replaceAll("\n", ""));
         const c = sure[accepted + j];
         span.title = (j ? "drafted after the rejected one" : "rejected") + (c === undefined ? "" : `, confidence ${c}`);
         item.append(span);
