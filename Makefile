@@ -52,9 +52,12 @@ gate: setup ## Judge a stored run again: RUN=id, or the newest
 	$(need_run)
 	@$(BIN)/evalkit gate '$(run_of)' $(ARGS)
 
-report: setup ## Write the HTML report of a stored run: RUN=id, or the newest
-	$(need_run)
-	@$(BIN)/evalkit report '$(run_of)' $(ARGS)
+report: setup ## Run the published sweep and write its page in reports/; RUN=id: the page of one stored run
+ifneq ($(RUN),)
+	@$(BIN)/evalkit report '$(RUN)' $(ARGS)
+else
+	@$(BIN)/python tools/report.py $(ARGS)
+endif
 
 reference: setup ## Train the embedded model, record its golden and card (90 minutes); goes on where it was stopped
 	@$(BIN)/python -m evalkit.reference $(ARGS)

@@ -20,6 +20,7 @@ from evalkit.baseline import STRICT
 from evalkit.records import Run
 from evalkit.report.subject import Subject
 
+Totals = Mapping[str, tuple[float, float]]  # document and prompt -> accepted drafts, verify steps
 ALPHA = 0.05
 MIN_PAIRS = 20  # documents in common; fewer compare nothing
 
@@ -118,27 +119,31 @@ def length_p(a: Run, b: Run) -> float | None:
 
 
 def length_difference(a: Run, b: Run) -> LengthDifference | None:
-    """Difference of two ratios of sums; a document with its steps in both runs is one cluster (linearised)."""
+    """Of run a less run b; None where they share too few documents."""
     one, two = _totals(a), _totals(b)
+    return difference_of(one, two) if len(one.keys() & two.keys()) >= MIN_PAIRS else None
+
+
+def difference_of(one: Totals, two: Totals) -> LengthDifference:
+    """Difference of two ratios of sums; a document with its steps in both runs is one cluster (linearised)."""
     both = sorted(one.keys() & two.keys())
-    if len(both) < MIN_PAIRS:
-        return None
     x, y = (np.array([t[d] for d in both]) for t in (one, two))  # [documents, (accepted, steps)]
     rates = [t[:, 0].sum() / t[:, 1].sum() for t in (x, y)]
     parts = [(t[:, 0] - r * t[:, 1]) / t[:, 1].sum() for t, r in zip((x, y), rates, strict=True)]
     m = len(both)
     se = math.sqrt(m / (m - 1) * float(((parts[0] - parts[1]) ** 2).sum()))
     difference = float(rates[0] - rates[1])
-    t = float(special.stdtrit(m - 1, 0.975)) * se
+    half = float(special.stdtrit(m - 1, 0.975)) * se
     if se > 1e-12:
         p = min(1.0, 2 * float(special.stdtr(m - 1, -abs(difference) / se)))
     else:
         p = 1.0 if abs(difference) < 1e-12 else 0.0
-    return LengthDifference(documents=m, difference=difference, p=p,
-                            interval=stats.Interval(difference - t, difference + t))  # fmt: skip
+    return LengthDifference(
+        documents=m, difference=difference, p=p, interval=stats.Interval(difference - half, difference + half)
+    )
 
 
-def _totals(run: Run) -> Mapping[str, tuple[float, float]]:
+def _totals(run: Run) -> Totals:
     """(accepted drafts, verify steps) by document and prompt."""
     out: dict[str, tuple[float, float]] = {}
     for s in run.samples:

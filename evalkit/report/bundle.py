@@ -98,7 +98,7 @@ def _pick(s: Subject, count: int) -> list[int]:
     first, rest = [], []
     for i, sample in enumerate(s.run.samples):
         changed = change_of(sample, s.baseline) is not None
-        plain = sample.canonical is not None and sample.canonical.disagreement == ""
+        plain = sample.canonical is None or sample.canonical.disagreement == ""
         (first if changed or sample.error or not plain or sample.finish_reason == "length" else rest).append(i)
     if len(first) >= count:
         first = [first[round(j * (len(first) - 1) / max(count - 1, 1))] for j in range(count)]
@@ -121,17 +121,22 @@ def _row(s: Subject, sample: Sample, limit: int, confidence: bool) -> dict[str, 
         "s": "right" if right == 1 else "wrong" if right == 0 else "unscored",
         "b": "" if bucket is Bucket.ANSWERED else STATES.get(bucket, bucket.value),
         "c": {Change.LOST: "lost", Change.GAINED: "gained"}.get(change, "") if change else "",
-        "x": [[name, text.clip(text.visible(got), SHORT)] for name, got in sample.extracted.items()],
-        "v": [[name, value] for name, value in sample.scores.items()],
-        "r": sample.canonical.disagreement if sample.canonical else "",
+        "x": [[_brief(name), _brief(got)] for name, got in sample.extracted.items()],
+        "v": [[_brief(name), value] for name, value in sample.scores.items()],
+        "r": _brief(sample.canonical.disagreement) if sample.canonical else "",
         "f": "" if sample.error else finish_words(sample),
         "w": "" if sample.error else canonical_words(sample, SHORT),
         "e": text.clip(text.visible(sample.error), SHORT * 4),
-        "k": sample.category,
+        "k": _brief(sample.category),
         "h": sample.doc_hash[:16] + sample.prompt_hash[:8],
         **_tokens(sample, limit, confidence),
     }  # fmt: skip
     return {name: value for name, value in row.items() if value not in ("", [], None)}
+
+
+def _brief(words: str) -> str:
+    """A short text of the run's own: a name, a category, an extracted answer."""
+    return text.clip(text.visible(words), SHORT)
 
 
 def _tokens(sample: Sample, limit: int, confidence: bool) -> dict[str, Any]:

@@ -239,12 +239,15 @@ def survival(group: str, members: Sequence[Subject]) -> Plot | None:
         for s in members for p in s.curve
     ]  # fmt: skip
 
+    implied = any(s.view.survival_from == "implied" for s in members)
+    source = "implied by the golden curve" if implied else "golden"
+
     def picture(ax: Axes) -> None:
         _bands(ax, members, rows, "share")
         golden = [(r["position"], 100 * r["golden"]) for r in rows if r["golden"] is not None]
         if golden:
             ax.plot(*zip(*golden, strict=True), linestyle="", marker="D", color=svg.GOLDEN, markersize=4.2,
-                    markerfacecolor=svg.BACK, markeredgewidth=1.3, label="golden", zorder=3)  # fmt: skip
+                    markerfacecolor=svg.BACK, markeredgewidth=1.3, label=source, zorder=3)  # fmt: skip
         ax.set_xlabel("position i in the block")
         ax.set_ylabel("first i drafts all kept, %")
         _legend(ax, loc="lower left")

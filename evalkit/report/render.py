@@ -17,7 +17,7 @@ from evalkit.baseline import Baseline, ReferenceScore, atomic_write
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Run, Verdict
 from evalkit.report import best, bundle, cards, compare, drafts, figures, grid, samples, tables, text
-from evalkit.report.subject import Subject
+from evalkit.report.subject import Subject, label_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 ICONS = {"pass": "✓", "fail": "✗", "inconclusive": "?", cards.NOT_JUDGED: "·"}
@@ -33,7 +33,7 @@ def render(
     references: Sequence[ReferenceScore] = (),
 ) -> str:
     """The page of one run. `golden` is the value at its K or the whole curve, which also gives an implied survival."""
-    label = f"K={run.cell.get('k')} {run.cell.get('quant', '')}"
+    label = label_of(f"K={run.cell.get('k')} {run.cell.get('quant', '')}")
     return render_page(
         [Subject(run=run, verdict=verdict, golden=golden, baseline=baseline, references=tuple(references), label=label)]
     )

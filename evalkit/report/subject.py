@@ -10,7 +10,9 @@ from evalkit.acceptance import AcceptanceStats, Position, positions, summarize
 from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
 from evalkit.golden import Curve, GoldenValue, Standards
 from evalkit.records import Run, Verdict
-from evalkit.report import drafts, samples
+from evalkit.report import drafts, samples, text
+
+LABEL = 60  # characters
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: what is derived is worked out once, when it is first asked for
@@ -82,6 +84,12 @@ def _quant_order(run: Run) -> tuple[int, str]:
     return (known.index(name) if name in known else len(known), name)
 
 
+def label_of(words: str) -> str:
+    """A label fit for pictures and lists: what a run says of itself is as untrusted as what its model wrote."""
+    shown = " ".join(text.visible(words).split())
+    return shown if len(shown) <= LABEL else f"{shown[: LABEL - 1]}\u2026"
+
+
 def _labels(runs: Sequence[Run]) -> list[str]:
     """`K=7 nvfp4`, with whatever else differs between the runs, and a number where nothing does."""
     keys = [k for k in ("task", "target", "draft", "draft_width", "temperature", "seed", "limit", "engine")
@@ -92,7 +100,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
         for key in keys:
             value = str(run.cell.get(key))
             words.append(value if key in ("task", "target", "draft", "engine") else f"{key.replace('_', ' ')} {value}")
-        plain.append(" ".join(w for w in words if w))
+        plain.append(label_of(" ".join(w for w in words if w)))
     seen: dict[str, int] = {}
     out = []
     for label in plain:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ _SETTINGS = {
     "grid.color": GRID, "grid.linewidth": 0.6, "axes.axisbelow": True, "legend.frameon": False, "lines.linewidth": 1.6,
     "legend.labelcolor": INK, "xtick.major.size": 0, "ytick.major.size": 0, "svg.id": None, "legend.fontsize": 10,
     "axes.labelsize": 10.5, "path.simplify": True, "lines.markersize": 4.5,
+    "text.parse_math": False,
 }  # fmt: skip
 
 
@@ -51,7 +53,8 @@ def draw(
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": name}):
+    with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # text stays text: the reader's own fonts draw it
         figure = Figure(figsize=(WIDTH, height), dpi=100)
         FigureCanvasSVG(figure)
         axes = figure.add_axes((left / WIDTH, bottom / height, 1 - (left + 0.12) / WIDTH, 1 - (bottom + 0.2) / height))

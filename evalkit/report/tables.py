@@ -237,6 +237,16 @@ def reproduce(run: Run) -> str:
     return "\n".join([*lines, "make setup", command(run)])
 
 
+def _here(value: object) -> object:
+    """Paths inside of a checkout without the checkout's own place: a page is read elsewhere."""
+    if isinstance(value, Mapping):
+        return {key: _here(inner) for key, inner in value.items()}
+    if isinstance(value, str) and value.startswith("/"):
+        inside = [value.find(part) for part in ("/engine/reference/", "/tasks/") if part in value]
+        return value[max(inside) + 1 :] if inside else value
+    return value
+
+
 def provenance(run: Run) -> tuple[Fact, ...]:
     """Where the run comes from: id, command, hashes, versions, device, times."""
     where, prints = run.provenance, run.fingerprint
@@ -245,7 +255,7 @@ def provenance(run: Run) -> tuple[Fact, ...]:
     facts.append(("fingerprint", prints.get("hash")))
     facts += [(name.replace("_", " "), value) for name, value in prints.items() if name.endswith(("_sha", "_hash"))]
     facts += [("device", device)]
-    facts += [(name, value) for name, value in where.items() if name not in ("command", "device", "notes")]
+    facts += [(name, _here(value)) for name, value in where.items() if name not in ("command", "device", "notes")]
     speed = f", {text.speed(run.output_tokens, run.seconds)}" if run.seconds > 0 and run.output_tokens else ""
     took = f"{text.duration(run.seconds)} for {text.count(run.output_tokens)} output tokens{speed}"
     facts.append(("generation", took if run.seconds > 0 else "time not recorded"))
