@@ -1,4 +1,4 @@
-"""Make reports/: the page of the embedded model's published sweep, its markdown, its data, and docs/'s pictures.
+"""Make reports/: the page of the embedded model's published sweep, its markdown, and docs/'s pictures.
 
 Runs that are stored already (the same setting, model and engine code) are taken as they are, so that doing it again
 takes a moment. Pictures need Chromium; where there is none, the page is made and the pictures are left as they are.
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-pictures", action="store_true")
     asked = parser.parse_args(argv)
     runs = [run_of(k, quant, asked.runs_dir, asked.threads) for k, quant in SWEEP]
-    evalkit("report", *runs, "--runs-dir", asked.runs_dir, "-o", PAGE, "--data", ROOT / "reports" / "sweep-data")
+    evalkit("report", *runs, "--runs-dir", asked.runs_dir, "-o", PAGE)
     told = evalkit("report", *runs, "--runs-dir", asked.runs_dir, "--markdown", capture=True)
     PAGE.with_suffix(".md").write_text(told, encoding="utf-8")
     if not asked.no_pictures:
