@@ -29,8 +29,9 @@ from evalkit.store import write_atomic
 
 BUDGET = 2_300_000  # bytes of base64 in one page
 FIELD = 20_000  # characters of a text; a page is not the place to read a megabyte
+CONFIDENT = 4000  # samples up to which the confidences of a page's one or two runs go with them
 SHORT = 300  # bytes of a gold answer or an extracted one
-FIRST_GUESS = 24_000  # samples that are packed at most: more never fit
+FIRST_GUESS = 12_000  # samples that are packed at most: hardly more ever fit
 STATES = {Bucket.TIMEOUT: "failed", Bucket.FAILED: "failed", Bucket.TRUNCATED: "truncated",
           Bucket.TRUNCATED_IN_THINKING: "truncated", Bucket.ANSWERED: ""}  # fmt: skip
 
@@ -68,7 +69,7 @@ def bundle(found: Sequence[Subject], budget: int = BUDGET) -> Bundle:
     """All samples of the runs, or as many as fit into `budget` bytes of base64."""
     total = sum(len(s.run.samples) for s in found)
     share, limit = min(1.0, FIRST_GUESS / max(total, 1)), FIELD
-    confidence = len(found) <= 2
+    confidence = len(found) <= 2 and total <= CONFIDENT
     for _ in range(8):
         made = Bundle(blocks=tuple(_block(s, share, limit, confidence) for s in found))
         size = sum(len(b.data) for b in made.blocks)

@@ -109,18 +109,18 @@ def _answers(s: Subject) -> tuple[str, str]:
     x = s.check("accuracy")
     own = f"{correct / n:.4f} ({correct}/{n})"
     if "difference" in x and "interval" in x:
-        low, high = x["interval"]  # type: ignore[misc]
-        level = 100 * float(x["level"])  # type: ignore[arg-type]
+        low, high = x["interval"]
+        level = 100 * float(x["level"])
         words = (
-            f"strict-match {own} against {float(x['baseline']):.4f}, paired; {level:g} % {_pt(low)} .. {_pt(high)} pt"  # type: ignore[arg-type]
+            f"strict-match {own} against {float(x['baseline']):.4f}, paired; {level:g} % {_pt(low)} .. {_pt(high)} pt"
         )
-        return f"{_pt(x['difference'])} pt", f"{words}; margin \u2212{100 * float(x['margin']):g} pt"  # type: ignore[arg-type]
+        return f"{_pt(x['difference'])} pt", f"{words}; margin \u2212{100 * float(x['margin']):g} pt"
     span = text.wilson(correct, n)
     return f"{correct / n:.4f}", f"strict-match {own}, 95 % {span}; compared with no baseline"
 
 
 def _pt(value: object) -> str:
-    return f"{100 * float(value):+.1f}".replace("-", "\u2212")  # type: ignore[arg-type]
+    return f"{100 * float(value):+.1f}".replace("-", "\u2212")
 
 
 def _draft(s: Subject) -> tuple[str, str]:
@@ -134,11 +134,11 @@ def _draft(s: Subject) -> tuple[str, str]:
     x = s.check("accepted length")
     if x.get("ratio") is None:
         return f"{found.accepted_length:.2f}", f"{own}; compared with no golden"
-    words = f"{own} against golden {float(x['golden']):.3f}"  # type: ignore[arg-type]
+    words = f"{own} against golden {float(x['golden']):.3f}"
     if x.get("interval"):
-        low, high = x["interval"]  # type: ignore[misc]
-        words += f"; {100 * float(x['level']):g} % {100 * low:.1f} .. {100 * high:.1f} %"  # type: ignore[arg-type]
-    return f"{100 * float(x['ratio']):.1f} %", f"{words}; margin {100 * (1 - float(x['margin'])):g} %"  # type: ignore[arg-type]
+        low, high = x["interval"]
+        words += f"; {100 * float(x['level']):g} % {100 * low:.1f} .. {100 * high:.1f} %"
+    return f"{100 * float(x['ratio']):.1f} %", f"{words}; margin {100 * (1 - float(x['margin'])):g} %"
 
 
 def _evidence(s: Subject) -> tuple[str, str]:

@@ -107,7 +107,7 @@ def loss(found: Sequence[Subject]) -> Plot | None:
     for s in found:
         x = s.check("accuracy")
         if "difference" in x and "interval" in x:
-            low, high = x["interval"]  # type: ignore[misc]
+            low, high = x["interval"]
             margin = x.get("margin", margin)
             rows.append({"run": s.label, "difference": x["difference"], "low": low, "high": high, "level": x["level"],
                          "margin": margin})  # fmt: skip
@@ -138,7 +138,7 @@ def scores(found: Sequence[Subject]) -> Plot | None:
     if not rows:
         return None
     line = next(((s.pairs.baseline_correct / s.pairs.n) for s in found if s.pairs is not None), None)
-    margin = next((float(x["margin"]) for s in found if "margin" in (x := s.check("accuracy"))), None)  # type: ignore[arg-type]
+    margin = next((float(x["margin"]) for s in found if "margin" in (x := s.check("accuracy"))), None)
     published = {r.name: r for s in found for r in s.references if not r.not_comparable(s.run) and r.metric == STRICT}
     for ref in published.values():
         span = stats.wilson(ref.correct, ref.n)
@@ -167,7 +167,7 @@ def lengths(found: Sequence[Subject]) -> Plot | None:
     for s in found:
         x = s.check("accepted length")
         if x.get("ratio") is not None and x.get("interval"):
-            low, high = x["interval"]  # type: ignore[misc]
+            low, high = x["interval"]
             margin = x.get("margin", margin)
             rows.append({"run": s.label, "ratio": x["ratio"], "low": low, "high": high, "level": x["level"],
                          "margin": margin})  # fmt: skip
@@ -294,7 +294,7 @@ def _bands(ax: Axes, members: Sequence[Subject], rows: Sequence[Mapping[str, Any
             ax.fill_between([r["position"] for r in known], low, high, color=svg.series(i)["color"], alpha=0.16,
                             linewidth=0)  # fmt: skip
             lowest = min(lowest, *low)
-        ax.plot(x, y, label=_name_in(s, members), **svg.series(i))  # type: ignore[arg-type]
+        ax.plot(x, y, label=_name_in(s, members), **svg.series(i))
         lowest = min(lowest, *y)
     ax.set_xticks(sorted({r["position"] for r in rows}))
     ax.set_ylim(0 if lowest < 50 else 10 * int((lowest - 1) // 10), 100.8)
@@ -394,7 +394,7 @@ def _binned(members: Sequence[Subject], rows: Sequence[Mapping[str, Any]], axis:
             own = [r for r in rows if r["run"] == s.label]
             x = [place[r["from_token"]] + 0.08 * (i - (many - 1) / 2) for r in own]
             y = [r["accepted_length"] for r in own]
-            ax.plot(x, y, label=_name_in(s, members), **svg.series(i))  # type: ignore[arg-type]
+            ax.plot(x, y, label=_name_in(s, members), **svg.series(i))
             for at, r in zip(x, own, strict=True):
                 if r["low"] is not None:
                     ax.plot([at, at], [r["low"], r["high"]], color=svg.series(i)["color"], linewidth=1.2)
@@ -424,7 +424,7 @@ def calibration(group: str, members: Sequence[Subject]) -> Plot | None:
         for i, s in enumerate(members):
             own = [r for r in rows if r["run"] == s.label]
             ax.plot([100 * r["confidence"] for r in own], [100 * r["accepted"] for r in own],
-                    label=_name_in(s, members), **svg.series(i))  # fmt: skip  # type: ignore[arg-type]
+                    label=_name_in(s, members), **svg.series(i))  # fmt: skip
             for r in own:
                 if r["low"] is not None:
                     ax.plot([100 * r["confidence"]] * 2, [100 * r["low"], 100 * r["high"]],
@@ -443,14 +443,12 @@ def calibration(group: str, members: Sequence[Subject]) -> Plot | None:
 
 def detectable(found: Sequence[Subject]) -> Plot | None:
     """What a run of so many questions could have shown, at the discordance seen."""
-    with_pairs = [s for s in found if s.pairs is not None and s.pairs.n and "margin" in s.check("accuracy")]
+    with_pairs = [(s, s.pairs) for s in found if s.pairs is not None and "level" in s.check("accuracy")]
     if not with_pairs:
         return None
-    worst = max(with_pairs, key=lambda s: (s.pairs.up + s.pairs.down) / s.pairs.n)  # type: ignore[union-attr]
-    pairs = worst.pairs
-    assert pairs is not None
+    worst, pairs = max(with_pairs, key=lambda x: (x[1].up + x[1].down) / x[1].n)
     numbers = worst.check("accuracy")
-    margin, alpha = float(numbers["margin"]), (1 - float(numbers["level"])) / 2  # type: ignore[arg-type]
+    margin, alpha = float(numbers["margin"]), (1 - float(numbers["level"])) / 2
     share = stats.discordant_at(pairs.up, pairs.down, pairs.n, -margin)
     rows = [{"pairs": n, "loss": loss_} for n, loss_ in curves.mde(worst.run, share, alpha)]
     here = stats.mde_paired(pairs.n, share, alpha)

@@ -114,8 +114,8 @@ def _difference(s: Subject) -> Entry:
 def _share(s: Subject) -> Entry:
     x, value = s.check("accepted length"), s.view.value
     if x.get("ratio") is not None:
-        note = "{:.1f} .. {:.1f}".format(*(100 * v for v in x["interval"])) if x.get("interval") else ""  # type: ignore[attr-defined]
-        return Entry(text=f"{100 * float(x['ratio']):.1f}", sort=float(x["ratio"]), note=note)  # type: ignore[arg-type]
+        note = "{:.1f} .. {:.1f}".format(*(100 * v for v in x["interval"])) if x.get("interval") else ""
+        return Entry(text=f"{100 * float(x['ratio']):.1f}", sort=float(x["ratio"]), note=note)
     if value is None or s.acceptance.accepted_length is None:
         return Entry(text="no golden" if s.k and s.acceptance.steps else "none")
     ratio = s.acceptance.accepted_length / value.accepted_length

@@ -142,7 +142,7 @@ def _over_time(rows: Sequence[Any], axis: str, band: tuple[float, float] | None)
         if band is not None:
             ax.axhspan(*band, color=svg.SERIES[0], alpha=0.12, linewidth=0)
         x = range(1, len(rows) + 1)
-        ax.plot(x, [r[1] for r in rows], **svg.series(0))  # type: ignore[arg-type]
+        ax.plot(x, [r[1] for r in rows], **svg.series(0))
         for i, (run, _, low, high) in enumerate(rows, start=1):
             ax.plot([i, i], [low, high], color=svg.SERIES[0], linewidth=1.2)
             if not run.complete or run.samples < run.task_size:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from evalkit.acceptance import AcceptanceStats, Position, positions, summarize
 from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
@@ -56,7 +57,7 @@ class Subject:
     def scored(self) -> tuple[int, int]:
         return samples.scored(self.run.samples, STRICT)
 
-    def check(self, name: str) -> Mapping[str, object]:
+    def check(self, name: str) -> Mapping[str, Any]:
         """The numbers of the verdict's check with this name; empty where there is none."""
         return next((c.numbers for c in self.verdict.checks if c.name == name), {}) if self.verdict else {}
 
@@ -74,7 +75,7 @@ def subjects(found: Sequence[tuple[Run, Verdict | None, Standards]]) -> list[Sub
     return [Subject(**{**_fields(s), "index": i}) for i, s in enumerate(made)]
 
 
-def _fields(s: Subject) -> dict[str, object]:
+def _fields(s: Subject) -> dict[str, Any]:
     return {f: getattr(s, f) for f in s.__dataclass_fields__}
 
 

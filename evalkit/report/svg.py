@@ -11,7 +11,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ _SETTINGS = {
 }  # fmt: skip
 
 
-def series(i: int) -> dict[str, object]:
+def series(i: int) -> dict[str, Any]:
     """Colour, marker and line style of the i-th of several lines."""
     return {"color": SERIES[i % len(SERIES)], "marker": MARKERS[i % len(MARKERS)], "linestyle": STYLES[i % len(STYLES)]}
 
