@@ -119,7 +119,7 @@ def _answers(s: Subject) -> tuple[str, str]:
     return f"{correct / n:.4f}", f"strict-match {own}, 95 % {span}; compared with no baseline"
 
 
-def _pt(value: object) -> str:
+def _pt(value: float) -> str:
     return f"{100 * float(value):+.1f}".replace("-", "\u2212")
 
 

@@ -53,7 +53,8 @@ def draw(
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
+    settings: dict[Any, Any] = {**_SETTINGS, "svg.hashsalt": name}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # text stays text: the reader's own fonts draw it
         figure = Figure(figsize=(WIDTH, height), dpi=100)
         FigureCanvasSVG(figure)
