@@ -166,11 +166,23 @@ def report(
             raise EvalkitError("--serve shows every run of --runs-dir", "leave the other arguments away")
         start(runs_dir, port)
         return
+    if not which:
+        raise EvalkitError("no run is given", "give one, two or more runs (evalkit list shows them), or --serve")
+    import gc
+
+    gc.disable()  # a million small records live to the end: looking for cycles among them takes a fifth of the time
+    try:
+        _report(which, output, verdict, markdown, data, runs_dir)
+    finally:
+        gc.enable()
+
+
+def _report(
+    which: Sequence[str], output: Path | None, verdict: Path | None, markdown: bool, data: Path | None, runs_dir: Path
+) -> None:
     from evalkit import judging
     from evalkit.store import find_run
 
-    if not which:
-        raise EvalkitError("no run is given", "give one, two or more runs (evalkit list shows them), or --serve")
     runs = [_load(word, runs_dir) for word in which]
     judged = judging.with_verdicts(runs, judging.read_verdicts(verdict)) if verdict else judging.judge_sweep(runs)
     found = list(zip(runs, judged, strict=True))
@@ -184,8 +196,7 @@ def report(
 
         print(page_markdown(judging.report_subjects(found)), end="")
         return
-    alone = len(runs) == 1
-    path = output or (find_run(which[0], runs_dir) / "report.html" if alone else runs_dir / "report.html")
+    path = output or (find_run(which[0], runs_dir) if len(which) == 1 else runs_dir) / "report.html"
     print(f"report: {judging.write_reports(found, path)}")
 
 
