@@ -81,6 +81,7 @@ class Sample:
     seconds: float = 0.0
     steps: tuple[StepRecord, ...] = ()
     pieces: tuple[str, ...] = ()  # the text of each emitted token, where the engine tells it
+    gaps: tuple[float, ...] = ()  # top-two logit gap of the target at each emitted token, where the engine tells it
     scores: Mapping[str, float] = field(default_factory=dict)
     extracted: Mapping[str, str] = field(default_factory=dict)
     error: str = ""

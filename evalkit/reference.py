@@ -63,7 +63,7 @@ def kept(cell: Cell, runs_dir: Path) -> Run | None:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="make reference", description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--threads", type=int, default=2, help="another number gives other bits")
+    parser.add_argument("--threads", type=int, default=1, help="another number gives other bits")
     parser.add_argument("--card-only", action="store_true", help="measure and write; train nothing")
     args = parser.parse_args(argv)
     start = time.perf_counter()
@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> None:
 
         run(Recipe(build=BUILD, out=REFERENCE, stream=task_stream(), threads=args.threads, say=say))
     found = measure(BUILD / "runs", args.threads)
-    print(record_baseline(found.plain, baseline_path(TARGET)))
+    print(record_baseline(found.plain, baseline_path(TARGET, str(found.plain.cell["task"]))))
     print(record_curve(list(found.drafted.values()), golden_path(TARGET, DRAFT)))
     print(f"model card: {write_card(found, REFERENCE)}")
 

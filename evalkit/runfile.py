@@ -23,6 +23,7 @@ def pack_sample(sample: Sample, *, at: float = 0.0) -> bytes:
     values["seconds"] = round(sample.seconds, 6)
     values["steps"] = [_pack_step(s) for s in sample.steps]
     values["pieces"] = list(sample.pieces)
+    values["gaps"] = [round(float(g), 6) for g in sample.gaps]
     values["scores"], values["extracted"] = dict(sample.scores), dict(sample.extracted)
     values["canonical"] = _pack_canonical(sample.canonical) if sample.canonical else {}
     lean = {n: v for n, v in values.items() if v is not False and v not in ("", [], {})}
@@ -64,6 +65,7 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
         )  # fmt: skip
         blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
         values["pieces"] = tuple(values.get("pieces", ()))
+        values["gaps"] = tuple(values.get("gaps", ()))
         canonical = _unpack_canonical(values.pop("canonical", None))
         return Sample(**{**blank, **values}, steps=steps, canonical=canonical), at
     except (ValueError, TypeError, IndexError, KeyError, AttributeError) as e:

@@ -26,6 +26,7 @@ class Divergence:
     left: str
     right: str
     flipped: str  # gained | lost | ""
+    gap: float | None = None  # A's top-two logit gap there, where A recorded it: small is a tie, wide a bug
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,8 @@ def first_divergence(a: Sample, b: Sample, flipped: str = "") -> Divergence | No
     at = next((i for i, (x, y) in enumerate(zip(left, right, strict=False)) if x != y), min(len(left), len(right)))
     width = 1 if unit == "token" else 12
     sides = [("".join(s[at : at + width]) if at < len(s) else "(ended)") for s in (left, right)]
-    return Divergence(doc_id=b.doc_id, unit=unit, at=at + 1, left=sides[0], right=sides[1], flipped=flipped)
+    return Divergence(doc_id=b.doc_id, unit=unit, at=at + 1, left=sides[0], right=sides[1], flipped=flipped,
+                      gap=a.gaps[at] if unit == "token" and at < len(a.gaps) else None)  # fmt: skip
 
 
 def flip_table(found: Comparison) -> Table:
@@ -133,14 +135,15 @@ def figures_table(found: Comparison) -> Table:
 def divergence_table(found: Comparison, limit: int = SHOWN) -> Table:
     """Where the texts part, flipped answers first."""
     rows = tuple(
-        (f"#{d.doc_id}", d.flipped or "same score", f"{d.unit} {text.count(d.at)}", _quoted(d.left), _quoted(d.right))
+        (f"#{d.doc_id}", d.flipped or "same score", f"{d.unit} {text.count(d.at)}", _quoted(d.left), _quoted(d.right),
+         "not recorded" if d.gap is None else f"{d.gap:.4f}")
         for d in found.divergences[:limit]
     )  # fmt: skip
     n = len(found.divergences)
     rest = f", the first {limit} shown" if n > limit else ""
     return Table(
-        name="divergences", caption=f"First divergence of {text.count(n)} texts{rest}", align="llrll", rows=rows,
-        columns=("sample", "score", "first differs at", "A has", "B has"),
+        name="divergences", caption=f"First divergence of {text.count(n)} texts{rest}", align="llrllr", rows=rows,
+        columns=("sample", "score", "first differs at", "A has", "B has", "A's top-two gap"),
         missing="No text differs." if found.texts else "No question has an answer in both runs.",
     )  # fmt: skip
 

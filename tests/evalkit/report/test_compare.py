@@ -59,6 +59,9 @@ def test_first_divergence_is_by_token_where_tokens_are_stored() -> None:
     b = replace(a, text="one two four", pieces=("one", " two", " four"))
     found = compare.first_divergence(a, b, "lost")
     assert found is not None and (found.unit, found.at, found.left, found.right) == ("token", 3, " three", " four")
+    assert found.gap is None
+    told = compare.first_divergence(replace(a, gaps=(3.0, 2.0, 0.25)), b)
+    assert told is not None and told.gap == 0.25
     found = compare.first_divergence(replace(a, pieces=()), b)
     assert found is not None and (found.unit, found.at, found.left) == ("character", 9, "three")
     shorter = compare.first_divergence(a, replace(a, text="one two", pieces=a.pieces[:2]))
