@@ -58,9 +58,12 @@ gate: setup ## Run what is missing of the embedded model's sweep and judge it (S
 	case $$code in 0) word=pass;; 1) word=fail;; 2) word=error;; 3) word=inconclusive;; *) word=interrupted;; esac; \
 	echo "evalkit exit code: $$code ($$word)"; exit $$code
 
-report: setup ## Write the HTML report of a stored run: RUN=id, or the newest
-	$(need_run)
-	@$(BIN)/evalkit report '$(run_of)' $(ARGS)
+report: setup ## Run the published sweep and write its page in reports/; RUN=id: the page of one stored run
+ifneq ($(RUN),)
+	@$(BIN)/evalkit report '$(RUN)' $(ARGS)
+else
+	@$(BIN)/python tools/report.py $(ARGS)
+endif
 
 reference: setup ## Train the embedded model, record its golden and card (90 minutes); goes on where it was stopped
 	@$(BIN)/python -m evalkit.reference $(ARGS)

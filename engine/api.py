@@ -69,6 +69,7 @@ class Step:
     accepted_trimmed: int
     cut: Cut = Cut.NONE
     confidence: tuple[float, ...] = ()  # the draft's own, one a position, where it has a confidence head
+    rejected: tuple[int, ...] = ()  # ids of the drafts after the accepted ones, where the engine keeps them
 
     def __post_init__(self) -> None:
         if not 0 <= self.accepted_trimmed <= self.accepted <= self.k:

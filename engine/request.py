@@ -68,14 +68,17 @@ class Sequence:
         """Commit the token that prefill gives; it belongs to no step."""
         self._append([token])
 
-    def commit_step(self, new: list[int], k: int, confidence: tuple[float, ...] = ()) -> None:
+    def commit_step(
+        self, new: list[int], k: int, confidence: tuple[float, ...] = (), rejected: tuple[int, ...] = ()
+    ) -> None:
         """Commit a decode step: `new` is its accepted drafts and then the target's own token."""
         kept, cut = self._append(new)
         accepted = len(new) - 1
         self.stored = min(self.stored + 1 + accepted, len(self.tokens))
         self.steps.append(
-            Step(k=k, accepted=accepted, accepted_trimmed=min(accepted, kept), cut=cut, confidence=confidence)
-        )
+            Step(k=k, accepted=accepted, accepted_trimmed=min(accepted, kept), cut=cut, confidence=confidence,
+                 rejected=rejected)
+        )  # fmt: skip
 
     def _append(self, new: list[int]) -> tuple[int, Cut]:
         """Append `new` up to the first stop or the limit; returns how many were kept and why not all."""

@@ -23,6 +23,7 @@ class Tokenizer:
             raise EngineError(f"{path} cannot be read ({e})", "restore the file") from None
         self.inner.no_truncation()
         self.inner.no_padding()
+        self._pieces: dict[int, str] = {}
         self.special = {t.content: i for i, t in self.inner.get_added_tokens_decoder().items() if t.special}
 
     def encode(self, texts: list[str]) -> list[list[int]]:
@@ -32,6 +33,15 @@ class Tokenizer:
     def decode(self, ids: list[int]) -> str:
         """Text of ids, without special tokens."""
         return self.inner.decode(ids, skip_special_tokens=True)
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """Each id's own text; a special token's name. A character that several tokens share shows as U+FFFD."""
+        return [self._piece(i) for i in ids]
+
+    def _piece(self, i: int) -> str:
+        if i not in self._pieces:
+            self._pieces[i] = self.inner.decode([i], skip_special_tokens=False)
+        return self._pieces[i]
 
     def watch(self, stop: tuple[str, ...]) -> StopWatch:
         """A watcher for stop strings in one request's output."""

@@ -22,6 +22,7 @@ class StepRecord:
     accepted_trimmed: int  # drafts that are in the output
     cut: str = ""  # "" | "stop" | "limit"
     confidence: tuple[float, ...] = ()
+    rejected: tuple[str, ...] = ()  # the drafts after the accepted ones as text, where the engine tells them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,7 @@ class Sample:
     cached_tokens: int = 0
     seconds: float = 0.0
     steps: tuple[StepRecord, ...] = ()
+    pieces: tuple[str, ...] = ()  # the text of each emitted token, where the engine tells it
     gaps: tuple[float, ...] = ()  # top-two logit gap of the target at each emitted token, where the engine tells it
     scores: Mapping[str, float] = field(default_factory=dict)
     extracted: Mapping[str, str] = field(default_factory=dict)

@@ -269,6 +269,11 @@ class _Session:
         )
         return Request(id=str(prompt.doc_id), prompt=prompt.text, params=params)
 
+    def _pieces(self, ids: Sequence[int]) -> list[str]:
+        """Text of tokens, for the report's view of the steps; nothing from an engine that does not tell it."""
+        pieces = getattr(self.engine, "pieces", None)
+        return pieces(ids) if pieces is not None and ids else []
+
     def _sample(self, prompt: Prompt, result: Completion | Failure) -> Sample:
         known: dict[str, Any] = {
             "doc_id": prompt.doc_id,
@@ -297,9 +302,10 @@ class _Session:
             seconds=result.seconds,
             steps=tuple(
                 StepRecord(k=s.k, accepted=s.accepted, accepted_trimmed=s.accepted_trimmed, cut=s.cut.value,
-                           confidence=s.confidence)
+                           confidence=s.confidence, rejected=tuple(self._pieces(s.rejected)))
                 for s in result.steps
             ),
+            pieces=tuple(self._pieces(result.token_ids)),
             scores=dict(found.scores),
             extracted=dict(found.extracted),
         )  # fmt: skip

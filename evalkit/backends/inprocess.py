@@ -68,6 +68,10 @@ class InProcess:
         """Token ids of texts as the engine takes them: for the checks before a run."""
         return [list(ids) for ids in self._llm.tokenizer.encode(list(texts))]
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The text of each token, for a reader of the steps."""
+        return self._llm.tokenizer.pieces(list(ids))
+
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         spaces = len(context) - len(context.rstrip())
         if spaces:  # a space belongs to the token that follows it
