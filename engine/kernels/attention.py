@@ -200,7 +200,10 @@ def attention_launches(
     tiles, places = ceil_div(width, rows_per_tile), min(max_length, topk * block_size) if topk else max_length
     p = power_of_2(d // 2 if fmt == "nvfp4" else d, 16)
     splits = choose_splits(n * tiles * kv_heads, places)
-    block_n = 64 if q.dtype != torch.float32 or m <= 32 else 32
+    # Chosen so that nothing spills (docs/kernels.md). With the next tile in flight, large tiles take an AMD wave more
+    # than the 256 registers that let two waves run; decoding fp8 into 64 rows does so even alone.
+    large, small_fp8 = m >= 128 or (fmt == "fp8" and m >= 64), fmt == "fp8" and m == 16
+    block_n = 32 if (fmt == "fp8" and m == 64) or (q.dtype == torch.float32 and m > 16) else 64
     chunk = ceil_div(ceil_div(max(places, 1), splits), block_n) * block_n
     if topk:  # a list may name blocks near the end of a row: its places, not its tokens, are split
         chunk = ceil_div(ceil_div(topk * block_size, splits), block_n) * block_n
@@ -220,11 +223,9 @@ def attention_launches(
         "WHOLE": page_size % block_n == 0 and (not topk or block_size % block_n == 0), "M": m, "N": block_n, "P": p,
     }  # fmt: skip
     grid = (n * tiles, kv_heads, splits)
-    # With the next tile in flight, large tiles take an AMD wave more than the 256 registers that let two waves run.
-    tight = 1 if fmt != "nvfp4" and m >= (64 if fmt == "fp8" else 128) else None
     launches = [
         Launch(kernel=attend_kernel, grid=grid, args=args, constants=constants, warps=8 if m >= 128 else 4,
-               amd_stages=tight)
+               stages=3 if small_fp8 else 2, amd_stages=1 if large else 2)
     ]  # fmt: skip
     if splits > 1:
         constants = {"SPLITS": splits, "D": d, "P": power_of_2(d)}

@@ -24,7 +24,7 @@ def test_the_engine_starts_where_triton_is_missing() -> None:
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "import torch, engine, engine.attention, engine.kernels as k\n"
-        "print(k.quantise_rows(torch.ones(1, 16))[1].item() == 1 / 448)"
+        "print(k.quantise_rows(torch.full((1, 16), 448.0))[1].item() == 1.0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "True", done.stderr
