@@ -16,20 +16,30 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.batch import Batch
+from engine.config import SparseConfig
+from engine.indexer import block_scores, choose_blocks, reference_blocks
 from engine.kv_cache import KVCache
+from engine.layers import Index
 
 
 class PagedAttend:
     """`layers.Attend` of one target pass: stores the batch's K and V, then attends over the pages.
 
-    Row at position p sees the keys at positions 0..p of its sequence. Padding rows give zeros. Mask and
-    pages are worked out once here, for all layers. Layer i of the model is cache layer layer_offset + i.
+    Row at position p sees the keys at positions 0..p of its sequence; in a block-sparse layer, for each KV
+    head those of the blocks that its index picks. Padding rows give zeros. Mask and pages are worked out
+    once here, for all layers. Layer i of the model is cache layer layer_offset + i.
     """
 
-    def __init__(self, batch: Batch, cache: KVCache, layer_offset: int = 0) -> None:
+    def __init__(self, batch: Batch, cache: KVCache, layer_offset: int = 0, sparse: SparseConfig | None = None) -> None:
         n, width = batch.positions.shape
-        pages = -(-int(batch.lengths.max()) // cache.page_size) if n else 0
+        longest = int(batch.lengths.max()) if n else 0
+        pages = -(-longest // cache.page_size)
         self.cache, self.layer_offset, self.width = cache, layer_offset, width
+        # Where all blocks fit, sparse is dense, and the index is stored but not asked.
+        self.sparse = sparse
+        self.picks = sparse is not None and longest > sparse.topk * sparse.block_size
+        self.positions = batch.positions
+        self.chosen: Tensor | None = None  # additive mask of the last layer that picked
         self.page_table = batch.page_table[:, :pages].contiguous()
         self.slots = batch.slots.flatten()
         places = torch.arange(pages * cache.page_size, device=batch.positions.device)
@@ -38,14 +48,42 @@ class PagedAttend:
         self.padding = padding.unsqueeze(1) if bool(padding.any()) else None
         self.bias: Tensor | None = None
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor:
         """q [n * width, heads, head_dim], k and v [n * width, kv_heads, head_dim] -> [n * width, heads * head_dim]."""
         self.cache.store(self.layer_offset + layer, self.slots, k, v)
+        if index is not None:
+            self.cache.store_index(self.layer_offset + layer, self.slots, index.k)
         keys, values = self.cache.gather(self.layer_offset + layer, self.page_table)
+        group = q.shape[1] // k.shape[1]
         if self.bias is None:
-            self.bias = _grouped_bias(self.hidden, q.shape[1] // k.shape[1], q.dtype)
-        out = _grouped_sdpa(q, keys, values, self.bias, self.width)
+            self.bias = _grouped_bias(self.hidden, group, q.dtype)
+        bias = self.bias
+        if self.picks and self.sparse is not None and self.sparse.layers[layer]:
+            bias = self._picked(layer, index, self.sparse, group, q.dtype)
+        out = _grouped_sdpa(q, keys, values, bias, self.width)
         return out if self.padding is None else out.masked_fill_(self.padding, 0.0)
+
+    def _picked(self, layer: int, index: Index | None, cfg: SparseConfig, group: int, dtype: torch.dtype) -> Tensor:
+        """[n, kv_heads, group * width, length]: -inf where a key is hidden or its block is not picked.
+
+        A layer without an index of its own takes the pick of the last one that had it.
+        """
+        if index is not None:
+            n, width = self.positions.shape
+            keys = self.cache.gather_index(self.layer_offset + layer, self.page_table)
+            q = index.q.float().view(n, width * cfg.index_heads, cfg.index_dim)
+            scores = (q @ keys.transpose(1, 2)).view(n, width, cfg.index_heads, -1)
+            scores = block_scores(scores.masked_fill(self.hidden.unsqueeze(2), -torch.inf), cfg.block_size)
+            last = self.positions.clamp(min=0).unsqueeze(-1) // cfg.block_size
+            seen = choose_blocks(scores, last, cfg).repeat_interleave(cfg.block_size, dim=-1)
+            hidden = self.hidden.unsqueeze(2) | ~seen[..., : self.hidden.shape[-1]]
+            # a padding row sees nothing, and -inf throughout would make it NaN
+            hidden = hidden.masked_fill((self.positions < 0)[..., None, None], False)
+            bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
+            self.chosen = bias.transpose(1, 2).repeat(1, 1, group, 1)
+        if self.chosen is None:
+            raise RuntimeError(f"layer {layer} shares an index, and no layer before it has one")
+        return self.chosen
 
 
 class BlockAttend:
@@ -65,7 +103,7 @@ class BlockAttend:
         self.hidden = places >= context_lengths.unsqueeze(-1)  # bool [n, length]
         self.bias: Tensor | None = None
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor:
         """q [n * T, heads, head_dim], k and v [n * T, kv_heads, head_dim] -> [n * T, heads * head_dim]."""
         width = q.shape[0] // max(self.n, 1)
         keys, values = self.cache.gather(self.layer_offset + layer, self.page_table)
@@ -108,16 +146,37 @@ def _grouped_sdpa(q: Tensor, keys: Tensor, values: Tensor, bias: Tensor, width: 
     return out.view(n, kv_heads, group, width, head_dim).permute(0, 3, 1, 2, 4).reshape(n * width, -1)
 
 
-def reference_attention(batch: Batch, cache: KVCache, layer: int, q: Tensor) -> Tensor:
-    """Slow twin of PagedAttend after its store: one row at a time, no padding, float64. `layer` is the cache's."""
+def reference_attention(
+    batch: Batch,
+    cache: KVCache,
+    layer: int,
+    q: Tensor,
+    index_q: Tensor | None = None,
+    sparse: SparseConfig | None = None,
+) -> Tensor:
+    """Slow twin of PagedAttend after its store: one row at a time, no padding, float64. `layer` is the cache's.
+
+    index_q [n * width, index_heads, index_dim] and sparse: of a layer that picks its blocks.
+    """
     n, width = batch.positions.shape
     out = torch.zeros(n * width, q[0].numel(), dtype=q.dtype, device=q.device)
     for i in range(n):
         k, v = cache.gather(layer, batch.page_table[i : i + 1])
+        ik = cache.gather_index(layer, batch.page_table[i : i + 1])[0] if index_q is not None else None
         for j in range(width):
-            p = int(batch.positions[i, j])
-            if p >= 0:
-                out[i * width + j] = _attend_one(q[i * width + j], k[0, : p + 1], v[0, : p + 1])
+            p, row = int(batch.positions[i, j]), i * width + j
+            if p < 0:
+                continue
+            if index_q is None or ik is None or sparse is None:
+                out[row] = _attend_one(q[row], k[0, : p + 1], v[0, : p + 1])
+                continue
+            parts = []
+            group = q.shape[1] // k.shape[2]
+            for head, blocks in enumerate(reference_blocks(index_q[row], ik, p, sparse)):
+                places = [s for s in range(p + 1) if s // sparse.block_size in blocks]
+                kv = slice(head, head + 1)
+                parts.append(_attend_one(q[row, head * group : (head + 1) * group], k[0, places, kv], v[0, places, kv]))
+            out[row] = torch.cat(parts)
     return out
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from engine.api import Request, SamplingParams
 from engine.config import EngineConfig
+from engine.layers import Index
 from engine.llm import LLM
 from engine.model import Target
 
@@ -34,7 +35,7 @@ class PlainAttend:
     def __init__(self) -> None:
         self.kept: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor:
         if layer in self.kept:
             k, v = torch.cat((self.kept[layer][0], k)), torch.cat((self.kept[layer][1], v))
         self.kept[layer] = (k, v)

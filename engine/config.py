@@ -1,10 +1,12 @@
-"""How to run (EngineConfig) and what a checkpoint is (ModelConfig, DraftConfig). Standard library only."""
+"""How to run (EngineConfig) and what a checkpoint is (ModelConfig, DraftConfig). Standard library only.
+
+config.json files are read in checkpoint_config.py.
+"""
 
 from __future__ import annotations
 
 import difflib
-import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,37 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoEConfig:
+    """Mixture of experts: sigmoid routing with a correction bias that counts for the choice alone."""
+
+    layers: tuple[bool, ...]  # one a decoder layer: experts, or the dense MLP
+    experts: int
+    experts_per_token: int
+    expert_size: int  # intermediate size of one routed expert
+    shared_size: int  # intermediate size of the shared experts together; 0: none
+    scaling: float  # of the routed sum
+    routing_bias: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseConfig:
+    """Block-sparse attention: an index picks, for each KV head, the blocks of keys that a query sees.
+
+    index_heads equals the KV heads. `computes` marks the sparse layers that pick; the others reuse the
+    pick of the last one before them.
+    """
+
+    layers: tuple[bool, ...]  # one a decoder layer: block-sparse, or all keys
+    computes: tuple[bool, ...]  # one a decoder layer, False where it is not sparse
+    index_heads: int
+    index_dim: int
+    block_size: int  # keys in a block
+    topk: int  # blocks a query sees, forced ones included
+    init_blocks: int  # first blocks, always seen
+    local_blocks: int  # last blocks up to the query's own, always seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Shape of a target, read from its config.json. Two families: MiniMax-M3 and Qwen3."""
 
@@ -119,6 +152,8 @@ class ModelConfig:
     eps: float = 1e-6
     swiglu_alpha: float = 1.702
     swiglu_limit: float = 7.0
+    moe: MoEConfig | None = None  # None: a dense MLP in every layer
+    sparse: SparseConfig | None = None  # None: every layer attends to all keys
     eos_token_ids: tuple[int, ...] = ()
     raw: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -135,127 +170,3 @@ class DraftConfig:
     confidence: bool
     confidence_temperatures: tuple[float, ...] = ()  # by position, from the first; () is 1 everywhere
     capture_convention: str = "post_layer"  # id i is the residual stream after layer i
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file. Raises EngineError when it is absent, unreadable or no object."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EngineError(f"{path} does not exist", "give the folder of a checkpoint") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
-        raise EngineError(f"{path} cannot be read as JSON ({e})", "restore the file") from None
-    if not isinstance(data, dict):
-        raise EngineError(f"{path} holds a {type(data).__name__}, not an object", "restore the file")
-    return data
-
-
-def _get(raw: dict[str, Any], path: Path, *names: str, default: Any = None) -> Any:
-    """The value under the first of `names` that is there; an error where two are there and disagree."""
-    found = {n: raw[n] for n in names if raw.get(n) is not None}
-    if len({json.dumps(v) for v in found.values()}) > 1:
-        raise EngineError(f"{path} gives {' and '.join(found)} different values", "keep one of them")
-    if found:
-        return next(iter(found.values()))
-    if default is None:
-        raise EngineError(f"{path} has no {' or '.join(names)}", "use a complete config.json")
-    return default
-
-
-def _eos(raw: dict[str, Any]) -> tuple[int, ...]:
-    eos = raw.get("eos_token_id")
-    if eos is None:
-        return ()
-    return tuple(int(e) for e in eos) if isinstance(eos, list) else (int(eos),)
-
-
-def parse_model_config(raw: dict[str, Any], path: Path) -> ModelConfig:
-    """ModelConfig of a config.json's content. Raises EngineError for an architecture it cannot compute."""
-    raw = raw.get("text_config", raw)
-    arch = str((raw.get("architectures") or [raw.get("model_type", "?")])[0]).lower()
-    if "minimaxm3" in arch.replace("_", ""):
-        family = "minimax_m3"
-    elif "qwen3" in arch and "moe" not in arch:
-        family = "qwen3"
-    else:
-        raise EngineError(f"{path} names the architecture {arch!r}", "use MiniMax-M3 (dense layers) or Qwen3")
-    m3 = family == "minimax_m3"
-    if m3:
-        _refuse_unbuilt(raw, path)
-    head_dim = int(_get(raw, path, "head_dim"))
-    rope = raw.get("rope_parameters") or {}
-    theta = raw.get("rope_theta", rope.get("rope_theta"))
-    if theta is None:
-        raise EngineError(f"{path} has no rope_theta", "use a complete config.json")
-    if raw.get("rope_scaling") or rope.get("rope_type", "default") != "default":
-        raise EngineError(f"{path} asks for scaled RoPE", "use a checkpoint with plain RoPE")
-    return ModelConfig(
-        family=family,
-        vocab_size=int(_get(raw, path, "vocab_size")),
-        hidden_size=int(_get(raw, path, "hidden_size")),
-        num_layers=int(_get(raw, path, "num_hidden_layers")),
-        num_heads=int(_get(raw, path, "num_attention_heads")),
-        num_kv_heads=int(_get(raw, path, "num_key_value_heads")),
-        head_dim=head_dim,
-        rotary_dim=round(head_dim * float(raw.get("partial_rotary_factor", 0.5 if m3 else 1.0))),
-        rope_theta=float(theta),
-        intermediate_size=int(_get(raw, path, "dense_intermediate_size" if m3 else "intermediate_size")),
-        activation=str(raw.get("hidden_act", "swigluoai" if m3 else "silu")),
-        gemma_norm=bool(raw.get("use_gemma_norm", m3)),
-        tie_embeddings=bool(raw.get("tie_word_embeddings", not m3)),
-        max_positions=int(_get(raw, path, "max_position_embeddings")),
-        eps=float(raw.get("rms_norm_eps", 1e-6)),
-        swiglu_alpha=float(raw.get("swiglu_alpha", 1.702)),
-        swiglu_limit=float(raw.get("swiglu_limit", 7.0)),
-        eos_token_ids=_eos(raw),
-        raw=raw,
-    )
-
-
-def _refuse_unbuilt(raw: dict[str, Any], path: Path) -> None:
-    """MoE and block-sparse layers are read but not computed yet: refused here, never skipped."""
-    layers = int(_get(raw, path, "num_hidden_layers"))
-    moe = raw.get("moe_layer_freq", [1] * layers)  # a missing list means MoE in every layer
-    sparse = (raw.get("sparse_attention_config") or {}).get("sparse_attention_freq", [0] * layers)
-    for name, freq in (("MoE", moe), ("block-sparse attention", sparse)):
-        if any(freq):
-            raise EngineError(f"{path} has {name} layers, which this engine cannot compute yet",
-                              "use a checkpoint whose layers are all dense")  # fmt: skip
-
-
-def load_model_config(folder: Path) -> ModelConfig:
-    """ModelConfig of a checkpoint folder; generation_config.json may name more end-of-text tokens."""
-    cfg = parse_model_config(read_json(folder / "config.json"), folder / "config.json")
-    more = folder / "generation_config.json"
-    eos = _eos(read_json(more)) if more.exists() else ()
-    return replace(cfg, eos_token_ids=tuple(dict.fromkeys(cfg.eos_token_ids + eos)))
-
-
-def _temperatures(raw: dict[str, Any], path: Path) -> tuple[float, ...]:
-    found = tuple(float(t) for t in raw.get("confidence_temperatures", ()))
-    if any(not 0.0 < t < 1e6 for t in found):
-        raise EngineError(f"{path} has confidence_temperatures {list(found)}", "use positive numbers")
-    return found
-
-
-def load_draft_config(folder: Path) -> DraftConfig:
-    """DraftConfig of a DSpark checkpoint folder; both spellings of its fields are taken."""
-    path = folder / "config.json"
-    raw = read_json(path)
-    arch = str((raw.get("architectures") or ["?"])[0])
-    if "dspark" not in arch.lower():
-        raise EngineError(f"{path} names the architecture {arch!r}", "use a DSpark draft")
-    ids = _get(raw, path, "target_layer_ids", "dspark_target_layer_ids")
-    head = raw.get("markov_head_type", "vanilla")
-    if head != "vanilla":
-        raise EngineError(f"{path} has a {head!r} Markov head", "use a draft with a vanilla Markov head")
-    return DraftConfig(
-        model=parse_model_config(raw | {"moe_layer_freq": [0] * int(raw["num_hidden_layers"])}, path),
-        block_size=int(_get(raw, path, "block_size", "dspark_block_size")),
-        target_layer_ids=tuple(int(i) for i in ids),
-        mask_token_id=int(_get(raw, path, "mask_token_id", "dspark_noise_token_id")),
-        markov_rank=int(_get(raw, path, "markov_rank", "dspark_markov_rank")),
-        confidence=bool(raw.get("enable_confidence_head", float(raw.get("confidence_head_alpha", 0.0)) > 0)),
-        confidence_temperatures=_temperatures(raw, path),
-        capture_convention=str(raw.get("capture_convention", "post_layer")),
-    )

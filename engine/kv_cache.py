@@ -8,20 +8,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.quant import FORMATS
+from engine.quant import FORMATS, INDEX_FORMATS, KVFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSpec:
-    """What one layer keeps for a token: K and V of `kv_heads` vectors of `head_dim`, in a format of quant.FORMATS."""
+    """What one layer keeps for a token: K and V of `kv_heads` vectors of `head_dim`, in a format of quant.FORMATS.
+
+    A layer that picks blocks keeps one index key of `index_dim` beside them, in a format of INDEX_FORMATS.
+    """
 
     format: str
     kv_heads: int
     head_dim: int
+    index_format: str = ""
+    index_dim: int = 0
 
     @property
     def bytes_per_token(self) -> int:
-        return 2 * self.kv_heads * FORMATS[self.format].bytes_per_vector(self.head_dim)
+        kv = 2 * self.kv_heads * FORMATS[self.format].bytes_per_vector(self.head_dim)
+        return kv + (INDEX_FORMATS[self.index_format].bytes_per_vector(self.index_dim) if self.index_dim else 0)
 
 
 def bytes_per_token(layers: Sequence[LayerSpec]) -> int:
@@ -52,17 +58,22 @@ class KVCache:
         self.device, self.dtype = torch.device(device), dtype
         self.spare_slot = num_pages * page_size
         self._pages: list[tuple[Tensor, ...]] = [()] * len(self.layers)
+        self._index: list[tuple[Tensor, ...]] = [()] * len(self.layers)
         self._storage: list[Tensor] = []
         for spec in dict.fromkeys(self.layers):
             members = [i for i, other in enumerate(self.layers) if other == spec]
-            shape = (len(members), num_pages + 1, page_size, 2, spec.kv_heads)
-            parts = [
-                torch.zeros(*shape, part.width, dtype=part.dtype, device=self.device)
-                for part in FORMATS[spec.format].parts(spec.head_dim)
-            ]
-            self._storage += parts
+            places = (len(members), num_pages + 1, page_size)
+            pages = self._allocate(FORMATS[spec.format], spec.head_dim, *places, 2, spec.kv_heads)
+            index = self._allocate(INDEX_FORMATS[spec.index_format], spec.index_dim, *places) if spec.index_dim else []
             for at, layer in enumerate(members):
-                self._pages[layer] = tuple(part[at] for part in parts)
+                self._pages[layer] = tuple(part[at] for part in pages)
+                self._index[layer] = tuple(part[at] for part in index)
+
+    def _allocate(self, fmt: KVFormat, width: int, *shape: int) -> list[Tensor]:
+        """Zeroed storage of vectors of `width`, one tensor for each part of the format."""
+        parts = [torch.zeros(*shape, p.width, dtype=p.dtype, device=self.device) for p in fmt.parts(width)]
+        self._storage += parts
+        return parts
 
     def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Encode k and v [rows, kv_heads, head_dim] into slots int64 [rows]; rows with slot -1 are ignored."""
@@ -82,6 +93,21 @@ class KVCache:
         kv = FORMATS[self.layers[layer].format].decode(found, self.dtype)
         kv = kv.view(n, count * self.page_size, *kv.shape[2:])
         return kv[:, :, 0], kv[:, :, 1]
+
+    def store_index(self, layer: int, slots: Tensor, k: Tensor) -> None:
+        """Encode index keys k [rows, index_dim] into slots int64 [rows]; rows with slot -1 are ignored."""
+        slots = torch.where(slots < 0, self.spare_slot, slots)
+        encoded = INDEX_FORMATS[self.layers[layer].index_format].encode(k)
+        for pages, part in zip(self._index[layer], encoded, strict=True):
+            pages.flatten(0, 1).index_copy_(0, slots, part)
+
+    def gather_index(self, layer: int, page_table: Tensor) -> Tensor:
+        """Index keys float32 [n, pages * page_size, index_dim] of page_table int64 [n, pages]."""
+        n, count = page_table.shape
+        flat = page_table.flatten()
+        found = tuple(pages.index_select(0, flat) for pages in self._index[layer])
+        keys = INDEX_FORMATS[self.layers[layer].index_format].decode(found, torch.float32)
+        return keys.view(n, count * self.page_size, -1)
 
     def bytes_per_token(self) -> int:
         return bytes_per_token(self.layers)

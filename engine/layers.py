@@ -7,7 +7,7 @@ serves training, prefill, decode, verification and drafting.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -16,14 +16,21 @@ from torch import Tensor, nn
 from engine.config import ModelConfig
 
 
+class Index(NamedTuple):
+    """What picks the blocks that a row of a block-sparse layer sees, after norm and RoPE."""
+
+    q: Tensor  # [rows, index_heads, index_dim]
+    k: Tensor  # [rows, index_dim]
+
+
 class Attend(Protocol):
     """Attention of one layer over whatever context the caller keeps.
 
-    q: [rows, heads, head_dim]; k, v: [rows, kv_heads, head_dim], after norm and RoPE.
-    Returns [rows, heads * head_dim].
+    q: [rows, heads, head_dim]; k, v: [rows, kv_heads, head_dim], after norm and RoPE; index: of layers that
+    pick their blocks. Returns [rows, heads * head_dim].
     """
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor: ...
 
 
 class RMSNorm(nn.Module):
@@ -97,41 +104,66 @@ class Attention(nn.Module):
         return rope(self.k_norm(k), table), v
 
 
-class MLP(nn.Module):
-    """Gated MLP: SiLU, or SwiGLU-OAI with its clamps (gate and up in split halves)."""
+def gated(gate_up: Tensor, cfg: ModelConfig) -> Tensor:
+    """The gate's product [rows, size] of [gate | up] [rows, 2 * size]: SiLU, or SwiGLU-OAI with its clamps."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    if cfg.activation == "swigluoai":
+        gate, up = gate.clamp(max=cfg.swiglu_limit), up.clamp(-cfg.swiglu_limit, cfg.swiglu_limit)
+        return gate * torch.sigmoid(cfg.swiglu_alpha * gate) * (up + 1.0)
+    return F.silu(gate) * up
 
-    def __init__(self, cfg: ModelConfig) -> None:
+
+class MLP(nn.Module):
+    """Gated MLP, gate and up packed in split halves."""
+
+    def __init__(self, cfg: ModelConfig, size: int) -> None:
         super().__init__()
-        self.gate_up = nn.Linear(cfg.hidden_size, 2 * cfg.intermediate_size, bias=False)
-        self.down = nn.Linear(cfg.intermediate_size, cfg.hidden_size, bias=False)
-        self.oai, self.alpha, self.limit = cfg.activation == "swigluoai", cfg.swiglu_alpha, cfg.swiglu_limit
+        self.cfg = cfg
+        self.gate_up = nn.Linear(cfg.hidden_size, 2 * size, bias=False)
+        self.down = nn.Linear(size, cfg.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        if self.oai:
-            gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
-            return self.down(gate * torch.sigmoid(self.alpha * gate) * (up + 1.0))
-        return self.down(F.silu(gate) * up)
+        return self.down(gated(self.gate_up(x), self.cfg))
 
 
 class DecoderLayer(nn.Module):
-    """Pre-norm attention and MLP, each added to the residual stream."""
+    """Pre-norm attention and MLP, each added to the residual stream.
 
-    def __init__(self, cfg: ModelConfig) -> None:
+    mlp: the feed-forward of this layer, experts or dense. indexer: makes a layer's Index of its normed
+    rows and their RoPE; None where the layer picks no blocks.
+    """
+
+    def __init__(self, cfg: ModelConfig, mlp: nn.Module, indexer: nn.Module | None = None) -> None:
         super().__init__()
         self.input_norm, self.post_norm = RMSNorm(cfg.hidden_size, cfg), RMSNorm(cfg.hidden_size, cfg)
-        self.attn, self.mlp = Attention(cfg), MLP(cfg)
+        self.attn, self.mlp, self.indexer = Attention(cfg), mlp, indexer
 
     def forward(self, x: Tensor, index: int, rope: Rope, table: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        q, k, v = self.attn.make_qkv(self.input_norm(x), rope, table)
-        x = x + self.attn.o(attend(index, q, k, v))
+        normed = self.input_norm(x)
+        q, k, v = self.attn.make_qkv(normed, rope, table)
+        # In training the index learns from its own loss and leaves the trunk alone.
+        picks = None if self.indexer is None else self.indexer(normed.detach(), rope, table)
+        x = x + self.attn.o(attend(index, q, k, v, picks))
         return x + self.mlp(self.post_norm(x))
 
 
+def dense_layer(cfg: ModelConfig) -> DecoderLayer:
+    """A layer that attends to all keys, with a dense MLP: every layer of a draft, some of a target."""
+    return DecoderLayer(cfg, MLP(cfg, cfg.intermediate_size))
+
+
 def packed_rows(module: nn.Module, name: str) -> list[int]:
-    """Row counts of the matrices that the parameter `name` of `module` packs: q, k, v or gate, up; else one."""
-    owner = module.get_submodule(name.rpartition(".")[0].rpartition(".")[0])
-    if isinstance(owner, Attention) and name.endswith(".qkv.weight"):
+    """Row counts of the matrices that the parameter `name` of `module` packs, one after another.
+
+    q, k, v of an attention; the index queries and key; gate and up; for stacked experts those of each
+    expert in turn, of the parameter seen as [experts * rows, columns].
+    """
+    path, leaf = name.removesuffix(".weight").rpartition(".")[::2]
+    owner, p = module.get_submodule(path), module.get_parameter(name)
+    if isinstance(owner, Attention) and leaf == "qkv":
         return [owner.heads * owner.head_dim, *[owner.kv_heads * owner.head_dim] * 2]
-    rows = module.get_parameter(name).shape[0]
-    return [rows // 2] * 2 if isinstance(owner, MLP) and name.endswith(".gate_up.weight") else [rows]
+    if leaf == "qk":
+        return [owner.heads * owner.dim, owner.dim]  # pyright: ignore[reportReturnType, reportOperatorIssue]
+    halves = 2 if leaf == "gate_up" else 1
+    experts = p.shape[0] if p.ndim == 3 else 1
+    return [p.shape[-2 if p.ndim > 1 else 0] // halves] * halves * experts

@@ -205,9 +205,24 @@ class LLM:
 
 
 def _layers(target: Target, drafter: Drafter | None, quant: QuantMode) -> list[LayerSpec]:
-    """KV layers of the target in its KV format, then of the draft in the compute dtype."""
+    """KV layers of the target in its KV format, then of the draft in the compute dtype.
+
+    In mode nvfp4 a target's dense-attention layers keep fp8 where others are block-sparse, as ATOM does.
+    """
     t = target.cfg
-    layers = [LayerSpec(format=quant.kv, kv_heads=t.num_kv_heads, head_dim=t.head_dim)] * t.num_layers
+    layers = []
+    for i in range(t.num_layers):
+        picks = t.sparse is not None and t.sparse.computes[i]
+        dense = t.sparse is not None and not t.sparse.layers[i]
+        layers.append(
+            LayerSpec(
+                format="fp8" if dense and quant.kv == "nvfp4" else quant.kv,
+                kv_heads=t.num_kv_heads,
+                head_dim=t.head_dim,
+                index_format=quant.kv if picks else "",
+                index_dim=t.sparse.index_dim if t.sparse and picks else 0,
+            )
+        )
     if drafter and drafter.kv:
         d = drafter.kv
         layers += [LayerSpec(format=quant.act, kv_heads=d.num_kv_heads, head_dim=d.head_dim)] * d.num_layers

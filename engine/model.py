@@ -6,17 +6,25 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import ModelConfig
-from engine.layers import Attend, DecoderLayer, RMSNorm, Rope
+from engine.indexer import Indexer
+from engine.layers import MLP, Attend, DecoderLayer, RMSNorm, Rope
+from engine.moe import MoE
+
+
+def target_layer(cfg: ModelConfig, index: int) -> DecoderLayer:
+    """Layer `index` of a target: its two lists say, apart from each other, which attention and which MLP."""
+    mlp = MoE(cfg) if cfg.moe and cfg.moe.layers[index] else MLP(cfg, cfg.intermediate_size)
+    return DecoderLayer(cfg, mlp, Indexer(cfg) if cfg.sparse and cfg.sparse.computes[index] else None)
 
 
 class Target(nn.Module):
-    """A decoder-only transformer in MiniMax-M3's (dense layers) or Qwen3's form."""
+    """A decoder-only transformer in MiniMax-M3's or Qwen3's form."""
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
         self.cfg = cfg
         self.embed = nn.Embedding(cfg.vocab_size, cfg.hidden_size)
-        self.layers = nn.ModuleList(DecoderLayer(cfg) for _ in range(cfg.num_layers))
+        self.layers = nn.ModuleList(target_layer(cfg, i) for i in range(cfg.num_layers))
         self.norm = RMSNorm(cfg.hidden_size, cfg)
         self.head = nn.Linear(cfg.hidden_size, cfg.vocab_size, bias=False)
         if cfg.tie_embeddings:

@@ -37,6 +37,12 @@ def encode_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x / scale).clamp_(-FP8_MAX, FP8_MAX).to(FP8), scale
 
 
+def cast_fp8(x: Tensor) -> Tensor:
+    """float8_e4m3fn of x without a scale: rounded to nearest even, finite values beyond 448 saturate."""
+    x = x.float()
+    return torch.where(x.isfinite(), x.clamp(-FP8_MAX, FP8_MAX), torch.nan).to(FP8)
+
+
 def decode_fp8(codes: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """codes * scale [..., hd] in `dtype`, multiplied in float32. Takes codes as float8 or as uint8."""
     index = codes.view(torch.uint8).flatten().int()
@@ -215,4 +221,18 @@ FORMATS: dict[str, KVFormat] = {
         encode=_encode_nvfp4_bytes,
         decode=lambda stored, out: decode_nvfp4(stored[0], stored[1], out),
     ),
+}
+
+
+# The index key is normed, so that E4M3 holds it without a scale. FP4 is in blocks of 16 (the "nv" flavour).
+INDEX_FORMATS: dict[str, KVFormat] = {
+    "float32": FORMATS["float32"],
+    "bf16": FORMATS["bf16"],
+    "fp8": KVFormat(
+        name="fp8",
+        parts=lambda dim: (Part(dim, torch.uint8),),
+        encode=lambda x: (cast_fp8(x).view(torch.uint8),),
+        decode=lambda stored, out: _fp8_table(stored[0].device)[stored[0].int()].to(out),
+    ),
+    "nvfp4": FORMATS["nvfp4"],
 }

@@ -40,7 +40,7 @@ class Runner:
         ids: int64 [n, width]; starts, counts: int64 [n]; tables: int64 [n, pages], see `page_tables`.
         """
         batch = _batch(ids, starts, counts, tables, self.cache.page_size)
-        attend = PagedAttend(batch, self.cache)
+        attend = PagedAttend(batch, self.cache, sparse=self.target.cfg.sparse)
         capture = self.drafter.capture if self.drafter else ()
         hidden, features = self.target(batch.ids.flatten(), batch.positions.flatten(), attend, capture)
         if self.drafter:

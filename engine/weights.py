@@ -13,36 +13,62 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from engine.config import DraftConfig, ModelConfig, load_draft_config, load_model_config
+from engine.checkpoint_config import load_draft_config, load_model_config
+from engine.config import DraftConfig, ModelConfig, MoEConfig
 from engine.draft.block import BlockDraft
 from engine.errors import EngineError
 from engine.layers import packed_rows
 from engine.model import Target
 
-_LAYER = {  # parameter of a DecoderLayer -> the tensors it is made of, joined along dim 0
+_ATTENTION = {  # parameter of a DecoderLayer -> the tensors it is made of, joined along dim 0
     "input_norm.weight": ("input_layernorm.weight",),
     "post_norm.weight": ("post_attention_layernorm.weight",),
     "attn.qkv.weight": ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
     "attn.o.weight": ("self_attn.o_proj.weight",),
     "attn.q_norm.weight": ("self_attn.q_norm.weight",),
     "attn.k_norm.weight": ("self_attn.k_norm.weight",),
+}
+_DENSE = {
     "mlp.gate_up.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
     "mlp.down.weight": ("mlp.down_proj.weight",),
 }
+_INDEX = {
+    "indexer.qk.weight": ("self_attn.index_q_proj.weight", "self_attn.index_k_proj.weight"),
+    "indexer.q_norm.weight": ("self_attn.index_q_norm.weight",),
+    "indexer.k_norm.weight": ("self_attn.index_k_norm.weight",),
+}
 
 
-def _layer_names(prefix: str, count: int) -> dict[str, tuple[str, ...]]:
-    return {
-        f"layers.{i}.{ours}": tuple(f"{prefix}layers.{i}.{t}" for t in theirs)
-        for i in range(count)
-        for ours, theirs in _LAYER.items()
+def _experts(moe: MoEConfig) -> dict[str, tuple[str, ...]]:
+    """Tensors of a layer's experts: w1 is the gate, w3 up, w2 down; in turn they fill the stacked parameter."""
+    m, each = "block_sparse_moe.", range(moe.experts)
+    names = {
+        "mlp.gate.weight": (f"{m}gate.weight",),
+        "mlp.gate_up": tuple(f"{m}experts.{e}.{w}.weight" for e in each for w in ("w1", "w3")),
+        "mlp.down": tuple(f"{m}experts.{e}.w2.weight" for e in each),
     }
+    if moe.routing_bias:
+        names["mlp.correction_bias"] = (f"{m}e_score_correction_bias",)
+    if moe.shared_size:
+        shared = f"{m}shared_experts."
+        names["mlp.shared.gate_up.weight"] = (f"{shared}gate_proj.weight", f"{shared}up_proj.weight")
+        names["mlp.shared.down.weight"] = (f"{shared}down_proj.weight",)
+    return names
+
+
+def _layer_names(prefix: str, cfg: ModelConfig) -> dict[str, tuple[str, ...]]:
+    names: dict[str, tuple[str, ...]] = {}
+    for i in range(cfg.num_layers):
+        parts = _ATTENTION | (_experts(cfg.moe) if cfg.moe and cfg.moe.layers[i] else _DENSE)
+        parts |= _INDEX if cfg.sparse and cfg.sparse.computes[i] else {}
+        names |= {f"layers.{i}.{o}": tuple(f"{prefix}layers.{i}.{t}" for t in theirs) for o, theirs in parts.items()}
+    return names
 
 
 def target_names(cfg: ModelConfig) -> dict[str, tuple[str, ...]]:
     """Parameter name -> the file's tensor names it is joined from."""
     names = {"embed.weight": ("model.embed_tokens.weight",), "norm.weight": ("model.norm.weight",)}
-    names |= _layer_names("model.", cfg.num_layers)
+    names |= _layer_names("model.", cfg)
     return names if cfg.tie_embeddings else names | {"head.weight": ("lm_head.weight",)}
 
 
@@ -53,7 +79,7 @@ def draft_names(cfg: DraftConfig) -> dict[str, tuple[str, ...]]:
     names["markov_out.weight"] = ("markov_head.markov_w2.weight",)
     if cfg.confidence:
         names |= {f"confidence.{n}": (f"confidence_head.proj.{n}",) for n in ("weight", "bias")}
-    return names | _layer_names("", cfg.model.num_layers)
+    return names | _layer_names("", cfg.model)
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -86,13 +112,22 @@ def _fill(module: nn.Module, names: dict[str, tuple[str, ...]], tensors: dict[st
     with torch.no_grad():
         for ours, parts in names.items():
             pieces = [tensors.pop(t) for t in parts]
-            whole = torch.cat(pieces) if len(pieces) > 1 else pieces[0]
-            if whole.shape != params[ours].shape:
-                raise EngineError(f"{folder}: {', '.join(parts)} give shape {list(whole.shape)}, config.json "
-                                  f"says {list(params[ours].shape)}", "use files that belong together")  # fmt: skip
+            flat = params[ours].flatten(0, 1) if params[ours].ndim == 3 else params[ours]  # experts are stacked
+            try:
+                whole = torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+            except RuntimeError:
+                whole = None
+            if whole is None or whole.shape != flat.shape:
+                shapes = ", ".join(str(list(p.shape)) for p in pieces[:4]) + (" ..." if len(pieces) > 4 else "")
+                raise EngineError(f"{folder}: {_named(parts)} have shape {shapes}, config.json says "
+                                  f"{list(flat.shape)} together", "use files that belong together")  # fmt: skip
             if not torch.isfinite(whole.float()).all():
-                raise EngineError(f"{folder}: {', '.join(parts)} holds a NaN or an infinity", "restore the checkpoint")
-            params[ours].copy_(whole)
+                raise EngineError(f"{folder}: {_named(parts)} holds a NaN or an infinity", "restore the checkpoint")
+            flat.copy_(whole)
+
+
+def _named(parts: tuple[str, ...]) -> str:
+    return ", ".join(parts[:4]) + (f" and {len(parts) - 4} more" if len(parts) > 4 else "")
 
 
 def load_target(folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Target:
@@ -151,6 +186,7 @@ def save_checkpoint(
     params, out = dict(module.named_parameters()), {}
     for ours, parts in names.items():
         whole = params[ours].detach()
+        whole = whole.flatten(0, 1) if whole.ndim == 3 else whole
         for name, piece in zip(parts, whole.split(packed_rows(module, ours), dim=0), strict=True):
             out[name] = piece.to(dtype).contiguous().clone()
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,18 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import EngineError
+from evalkit.commands import PLAIN, catalogue, certificate, ci
+from evalkit.commands import outputs as to
 from evalkit.errors import EvalkitError
 
 if TYPE_CHECKING:
     from evalkit.config import Cell
     from evalkit.records import Outcome, Run, Verdict
 
-PLAIN: dict[str, Any] = {
-    "no_args_is_help": True,
-    "add_completion": False,
-    "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,
-}
 app = typer.Typer(
     help="Evaluate a target with its speculative decoding draft: accuracy, accepted length, verdict.", **PLAIN
 )
@@ -32,6 +28,9 @@ golden_app = typer.Typer(help="Golden accepted lengths.", **PLAIN)
 baseline_app = typer.Typer(help="Baselines: K=0 scores, question by question.", **PLAIN)
 app.add_typer(golden_app, name="golden")
 app.add_typer(baseline_app, name="baseline")
+app.add_typer(certificate.app, name="certificate")
+app.add_typer(ci.app, name="ci")
+app.add_typer(catalogue.app, name="catalogue")
 
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Folder of the stored runs.")]
 RunArg = Annotated[str, typer.Argument(help="A run's folder, or its id.", metavar="RUN")]
@@ -47,6 +46,8 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
 PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
+GateArgs = Annotated[list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).",
+                                               metavar="RUN...|SPEC")]  # fmt: skip
 RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")]
 Ks = Annotated[list[str] | None, typer.Option("--k", metavar="K,...", help="Run these K now; 0 is the baseline.")]
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
@@ -112,38 +113,65 @@ def run(
 
 @app.command()
 def gate(
-    which: RunArgs,
+    which: GateArgs,
     baseline: BaselineOpt = None,
     golden: GoldenOpt = None,
     margin: Margin = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a verdict, or a list for several runs.")] = False,
+    json: to.JsonFile = None,
+    junit: to.JunitFile = None,
+    summary: to.SummaryFile = None,
+    step_summary: to.StepSummary = False,
+    benchmark: to.BenchmarkFile = None,
+    lm_eval: to.LmEvalDir = None,
     runs_dir: RunsDir = Path("runs"),
+    run_missing: Annotated[bool, typer.Option("--run-missing", help="SPEC: run cells that are not stored.")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="SPEC: simulate the gate's error rates.")] = False,
+    draws: Annotated[int, typer.Option(help="--audit: simulated gates for each true effect.")] = 400,
+    seed: Annotated[int, typer.Option(help="--audit: seed.")] = 0,
 ) -> None:
-    """Judge stored runs, several as one sweep (Holm). Exits 0 pass, 1 fail, 3 inconclusive."""
-    from evalkit import console
+    """Judge stored runs (several as one sweep, Holm), or a specification. Exits 0 pass, 1 fail, 3 inconclusive.
+
+    A name that ends in .yaml is a specification: it says which runs or published figures are compared with what, and
+    which checks are demanded (docs/gate-spec.md; examples in docs/examples/). Anything else is a stored run.
+    """
+    from evalkit.spec.read import looks_like_spec
+
+    files: dict[str, Any] = {"json": json, "junit": junit, "summary": summary, "step_summary": step_summary,
+                             "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
+    if specs := [word for word in which if looks_like_spec(word)]:
+        if len(which) > 1 or baseline or golden or margin is not None:
+            odd = "other arguments" if len(which) > 1 else "--baseline, --golden or --margin"
+            raise EvalkitError(f"specification {specs[0]} with {odd}", "write them into the specification")
+        if audit:
+            from evalkit.spec.audit import audit_spec
+
+            print(audit_spec(Path(specs[0]), runs_dir=runs_dir, draws=draws, seed=seed))
+            return
+        from evalkit.spec.command import gate_spec
+
+        make = (lambda cell: _run(cell, runs_dir)) if run_missing else None
+        outputs = to.Outputs(**files)
+        raise typer.Exit(_code(gate_spec(Path(specs[0]), runs_dir=runs_dir, outputs=outputs, make=make)))
+    if audit or run_missing:
+        raise EvalkitError("--audit and --run-missing need a specification", "give a .yaml; docs/examples/ has some")
+    from evalkit import console, sweep
     from evalkit.judging import judge_run
 
+    outputs = to.Outputs(**files)
     runs = [_load(word, runs_dir) for word in which]
     found = [judge_run(one, baseline=baseline, golden=golden, margin=margin).verdict for one in runs]
     if len(found) > 1:
-        from evalkit import sweep
-
         found = sweep.adjust(found)
+    outputs.write(found, runs)
+    if not outputs.alone:
         out = console.console()
-        if as_json:
-            print(console.verdicts_json(found))
+        if len(found) == 1:
+            out.print(console.verdict_text(found[0], out.width if out.is_terminal else 0))
         else:
             out.print(console.sweep_table(sweep.rows(found)))
             for verdict in found:
                 out.print(console.sweep_reason(verdict))
-        raise typer.Exit(_code(sweep.combined(found)))
-    (verdict,) = found
-    if as_json:
-        print(console.verdict_json(verdict))
-    else:
-        out = console.console()
-        out.print(console.verdict_text(verdict, out.width if out.is_terminal else 0))
-    raise typer.Exit(_code(verdict))
+    raise typer.Exit(_code(sweep.combined(found)))
 
 
 @app.command()

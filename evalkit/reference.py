@@ -63,7 +63,7 @@ def kept(cell: Cell, runs_dir: Path) -> Run | None:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="make reference", description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--threads", type=int, default=2, help="another number gives other bits")
+    parser.add_argument("--threads", type=int, default=1, help="another number gives other bits")
     parser.add_argument("--card-only", action="store_true", help="measure and write; train nothing")
     args = parser.parse_args(argv)
     start = time.perf_counter()

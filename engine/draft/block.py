@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.config import DraftConfig
-from engine.layers import Attend, DecoderLayer, RMSNorm, Rope
+from engine.layers import Attend, RMSNorm, Rope, dense_layer
 
 
 class DraftBlock(NamedTuple):
@@ -36,7 +36,7 @@ class BlockDraft(nn.Module):
         self.shared = (embed, head)  # in a tuple, so that they are not this module's parameters
         self.fc = nn.Linear(len(cfg.target_layer_ids) * m.hidden_size, m.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(m.hidden_size, m)
-        self._layers = tuple(DecoderLayer(m) for _ in range(m.num_layers))
+        self._layers = tuple(dense_layer(m) for _ in range(m.num_layers))
         self.layers = nn.ModuleList(self._layers)
         self.norm = RMSNorm(m.hidden_size, m)
         self.markov_in = nn.Embedding(m.vocab_size, cfg.markov_rank)

@@ -15,7 +15,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train the embedded target and its drafts; goes on where it stopped.")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "reference", help="training state")
     parser.add_argument("--out", type=Path, default=ROOT / "engine" / "reference", help="checkpoints")
-    parser.add_argument("--threads", type=int, default=2, help="another number gives other bits")
+    parser.add_argument("--threads", type=int, default=1, help="another number gives other bits")
     args = parser.parse_args()
     start = time.perf_counter()
 

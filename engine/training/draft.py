@@ -18,10 +18,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from engine.draft.block import BlockDraft
+from engine.layers import Index
 from engine.model import Target
+from engine.training.attend import CausalAttend
 from engine.training.checkpoint import TrainState
 from engine.training.optim import lr_factor, make_optimizers
-from engine.training.target import CausalAttend, flat_positions
+from engine.training.target import flat_positions
 from engine.training.text import Rows, Stream, pack
 
 
@@ -69,7 +71,7 @@ class TrainBlockAttend:
         visible = torch.arange(length) < anchors.at[:, None]  # [n, length]
         self.mask = F.pad(visible, (0, width), value=True)[:, None, None]  # [n, 1, 1, length + width]
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor:
         ck, cv = self.context[layer]
         q, k, v = (x.view(self.n, self.width, *x.shape[1:]) for x in (q, k, v))
         k = torch.cat((ck[self.anchors.row], k), dim=1)
@@ -87,7 +89,8 @@ def draft_loss(
     n_rows, length = rows.ids.shape
     positions = flat_positions(n_rows, length)
     with torch.no_grad():
-        hidden, features = target(rows.ids.flatten(), positions, CausalAttend(length), draft.cfg.target_layer_ids)
+        attend = CausalAttend(length, sparse=target.cfg.sparse, pick=True)
+        hidden, features = target(rows.ids.flatten(), positions, attend, draft.cfg.target_layer_ids)
     context = draft.context_kv(features, positions)
     block_at = anchors.at[:, None] + torch.arange(width)  # positions of the block's slots
     inside = block_at + 1 < length

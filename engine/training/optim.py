@@ -30,7 +30,7 @@ def orthogonalise(g: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """`params` are matrices; `splits` gives, by id(param), the row counts of matrices packed into one."""
+    """`params` are matrices or stacks of them; `splits` gives, by id(param), the row counts of those packed."""
 
     def __init__(self, params: list[nn.Parameter], *, lr: float, splits: dict[int, list[int]], momentum: float = 0.95):
         super().__init__(params, {"lr": lr, "momentum": momentum})
@@ -46,9 +46,10 @@ class Muon(torch.optim.Optimizer):
                 state = self.state[p]
                 buf = state.setdefault("momentum", torch.zeros_like(p))
                 buf.lerp_(p.grad, 1 - group["momentum"])
-                update = p.grad.lerp(buf, group["momentum"])
-                sizes = self.splits.get(id(p), [p.shape[0]])
-                for piece, target in zip(update.split(sizes), p.split(sizes), strict=True):
+                update = p.grad.lerp(buf, group["momentum"]).flatten(0, -2)
+                flat = p.flatten(0, -2)
+                sizes = self.splits.get(id(p), [flat.shape[0]])
+                for piece, target in zip(update.split(sizes), flat.split(sizes), strict=True):
                     by_shape[tuple(piece.shape)].append((piece, target))
             for shape, pairs in by_shape.items():
                 scale = 0.2 * max(shape) ** 0.5
@@ -58,12 +59,13 @@ class Muon(torch.optim.Optimizer):
 
 
 def make_optimizers(module: nn.Module, *, muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of decoder layers, AdamW for embeddings, heads, norms and biases."""
+    """Muon for the matrices of decoder layers, AdamW for embeddings, heads, routers, norms and biases."""
     matrices, rest, splits = [], [], {}
     for name, p in module.named_parameters():
         if not p.requires_grad:
             continue
-        if p.ndim == 2 and (name.startswith("layers.") or name == "fc.weight"):
+        router = name.endswith(".mlp.gate.weight")
+        if p.ndim >= 2 and not router and (name.startswith("layers.") or name == "fc.weight"):
             matrices.append(p)
             splits[id(p)] = packed_rows(module, name)
         else:

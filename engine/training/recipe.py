@@ -19,7 +19,8 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from engine.api import FinishReason, Request, SamplingParams
-from engine.config import MAX_K, EngineConfig, load_draft_config, load_model_config
+from engine.checkpoint_config import load_draft_config, load_model_config
+from engine.config import MAX_K, EngineConfig
 from engine.draft.block import BlockDraft
 from engine.llm import LLM
 from engine.model import Target
@@ -51,6 +52,14 @@ TARGET_CONFIG = {  # an ordinary config.json, in MiniMax-M3's field names
     "partial_rotary_factor": 0.5,
     "rope_theta": 10000.0,
     "dense_intermediate_size": 384,
+    "intermediate_size": 64,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 2,
+    "shared_intermediate_size": 128,
+    "scoring_func": "sigmoid",
+    "use_routing_bias": True,
+    "routed_scaling_factor": 2.0,
     "hidden_act": "swigluoai",
     "swiglu_alpha": 1.702,
     "swiglu_limit": 7.0,
@@ -58,8 +67,18 @@ TARGET_CONFIG = {  # an ordinary config.json, in MiniMax-M3's field names
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": False,
     "max_position_embeddings": 4096,
-    "moe_layer_freq": [0] * LAYERS,
-    "sparse_attention_config": {"sparse_attention_freq": [0] * LAYERS},
+    "moe_layer_freq": [0, 0, 1, 1, 1, 1],
+    "sparse_attention_config": {
+        "sparse_attention_freq": [0, 1, 1, 1, 1, 1],
+        "sparse_num_index_heads": 2,
+        "sparse_index_dim": 32,
+        "sparse_block_size": 16,
+        "sparse_topk_blocks": 3,
+        "sparse_init_block": 0,
+        "sparse_local_block": 1,
+        "sparse_score_type": "max",
+        "sparse_disable_index_value": True,
+    },
     "bos_token_id": None,
     "eos_token_id": EOS,
     "pad_token_id": PAD,
@@ -157,7 +176,7 @@ def seeded(build: Callable[[], M], seed: int) -> M:
     torch.manual_seed(seed)
     module = build()
     for p in module.parameters():
-        if p.ndim == 2:
+        if p.ndim >= 2:
             torch.nn.init.normal_(p, std=0.02)
     return module
 

@@ -1,4 +1,8 @@
-"""Train the target: next-token loss on answers, with the KV cache's format in the loop at the end."""
+"""Train the target: next-token loss on answers, the index's own loss, and the cache's format in the loop at the end.
+
+The router's correction bias learns without a gradient: after each step it moves by a fixed amount towards
+the experts that served fewer rows than the mean.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from engine.model import Target
+from engine.moe import MoE
 from engine.quant import fake_nvfp4
+from engine.training.attend import CausalAttend
 from engine.training.checkpoint import TrainState
 from engine.training.optim import lr_factor, make_optimizers
 from engine.training.text import Rows, Stream, pack
@@ -22,7 +28,7 @@ from engine.training.text import Rows, Stream, pack
 class TargetPlan:
     """Schedule. Half of the steps have short rows of single problems, half long rows of joined ones."""
 
-    steps: int = 4200
+    steps: int = 4400
     short: tuple[int, int] = (8, 256)  # rows, length
     long: tuple[int, int] = (3, 640)
     muon_lr: float = 4e-3
@@ -31,25 +37,13 @@ class TargetPlan:
     hold: float = 0.40
     question_weight: float = 0.1
     quant_from: float = 0.40  # from this share of the steps on ...
-    quant_share: float = 1.0  # ... this share of them sees K and V through NVFP4
+    quant_share: float = 1.0  # ... this share of them sees K, V and index keys through NVFP4
+    sparse_from: float = 0.55  # from this share on, block-sparse layers see their picked blocks alone
+    index_weight: float = 1.0
+    index_queries: float = 0.25  # share of the positions at which the index loss is taken
+    balance: float = 0.01  # step of the router's correction bias, times the schedule
     save_every: int = 200
     seed: int = 1000
-
-
-class CausalAttend:
-    """Plain causal attention over rows of one length, K and V optionally through the cache's format."""
-
-    def __init__(self, length: int, quant: Callable[[Tensor], Tensor] | None = None) -> None:
-        self.length, self.quant = length, quant
-
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if self.quant is not None:
-            k, v = self.quant(k), self.quant(v)
-        q, k, v = (x.view(-1, self.length, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
-        groups = q.shape[1] // k.shape[1]
-        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return out.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 def flat_positions(rows: int, length: int) -> Tensor:
@@ -77,6 +71,30 @@ def answer_loss(target: Target, rows: Rows, attend: CausalAttend, question_weigh
     return (ce * weight).sum() / weight.sum(), ce.detach()[is_answer].mean()
 
 
+def make_attend(target: Target, plan: TargetPlan, step: int, length: int, quant: bool) -> CausalAttend:
+    """The step's attention, with the positions of its index loss: a function of (seed, step)."""
+    sparse, queries = target.cfg.sparse, None
+    if sparse is not None:
+        rng = random.Random(plan.seed * 7_000_003 + step)
+        outside = range(sparse.block_size, length)  # those before have no other block
+        queries = torch.tensor(sorted(rng.sample(outside, round(plan.index_queries * len(outside)))))
+    pick = step >= plan.sparse_from * plan.steps
+    return CausalAttend(length, quant=fake_nvfp4 if quant else None, sparse=sparse, pick=pick, queries=queries)
+
+
+@torch.no_grad()
+def balance(experts: list[MoE], amount: float) -> float:
+    """Move each correction bias by `amount` towards even load; the largest load relative to the mean."""
+    worst = 0.0
+    for moe in experts:
+        if moe.load is None:
+            continue
+        load = moe.load.float()
+        moe.correction_bias.add_((load.mean() - load).sign(), alpha=amount)
+        worst = max(worst, float(load.max() / load.mean()))
+    return worst
+
+
 def train_target(
     target: Target, plan: TargetPlan, stream: Stream, tok: Tokenizer, state: TrainState, say: Callable[[str], None]
 ) -> None:
@@ -84,19 +102,24 @@ def train_target(
     optimizers = make_optimizers(target, muon_lr=plan.muon_lr, adam_lr=plan.adam_lr)
     base = [g["lr"] for o in optimizers for g in o.param_groups]
     start = state.restore(target, optimizers)
+    experts = [m for m in target.modules() if isinstance(m, MoE)]
+    target.train()
     for step in range(start, plan.steps):
         rows, quant = rows_of_step(step, plan, stream, tok)
         factor = lr_factor((step + 1) / plan.steps, warmup=plan.warmup, hold=plan.hold)
         for group, lr in zip((g for o in optimizers for g in o.param_groups), base, strict=True):
             group["lr"] = lr * factor
-        attend = CausalAttend(rows.ids.shape[1], fake_nvfp4 if quant else None)
+        attend = make_attend(target, plan, step, rows.ids.shape[1], quant)
         loss, answer = answer_loss(target, rows, attend, plan.question_weight)
-        loss.backward()
+        index_loss = torch.stack(attend.index_losses).mean() if attend.index_losses else torch.zeros(())
+        (loss + plan.index_weight * index_loss).backward()
         torch.nn.utils.clip_grad_norm_(target.parameters(), 1.0)
         for o in optimizers:
             o.step()
             o.zero_grad(set_to_none=True)
-        state.log(step, answer_ce=float(answer), quant=quant, tokens=rows.ids.numel())
+        values = {"answer_ce": float(answer), "index_kl": float(index_loss.detach())}
+        values["load"] = balance(experts, plan.balance * factor)
+        state.log(step, **values, quant=quant, tokens=rows.ids.numel())
         if (step + 1) % 50 == 0:
             say(f"target step {step + 1}/{plan.steps}  {state.recent()}")
         if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from engine.attention import BlockAttend, PagedAttend, reference_attention, reference_block_attention, store_context
 from engine.batch import Batch
+from engine.config import SparseConfig
 from engine.kv_cache import KVCache, LayerSpec
-from engine.quant import FORMATS
+from engine.layers import Index
+from engine.quant import FORMATS, INDEX_FORMATS
 
 ALL = tuple(FORMATS)
 PAGE, HEADS, KV_HEADS, DIM = 4, 4, 2, 32
@@ -207,3 +209,89 @@ def test_an_off_by_one_mask_is_seen() -> None:
     attend.hidden = torch.arange(attend.hidden.shape[-1]) > batch.positions.unsqueeze(-1) - 1
     got = attend(0, q, k, v)
     assert not torch.allclose(got, reference_attention(batch, cache, 0, q), rtol=1e-3, atol=1e-3)
+
+
+SPARSE = SparseConfig(
+    layers=(True, True), computes=(True, False), index_heads=KV_HEADS, index_dim=16, block_size=8, topk=3,
+    init_blocks=0, local_blocks=1,
+)  # fmt: skip
+LONG = {
+    "decode": [Seq(past=p, rows=1) for p in (30, 31, 32, 47, 70)],
+    "verify over a block's edge": [Seq(past=29, rows=5), Seq(past=64, rows=5), Seq(past=3, rows=5)],
+    "ragged": [Seq(past=40, rows=3), Seq(past=0, rows=0), Seq(past=61, rows=1)],
+    "prefill": [Seq(past=0, rows=45), Seq(past=24, rows=9)],
+}
+
+
+def sparse_cache(index_format: str = "float32") -> KVCache:
+    specs = [
+        LayerSpec(format="float32", kv_heads=KV_HEADS, head_dim=DIM, index_format=index_format, index_dim=16),
+        LayerSpec(format="float32", kv_heads=KV_HEADS, head_dim=DIM),
+    ]
+    return KVCache(specs, num_pages=64, page_size=PAGE)
+
+
+def draw_index(rows: int, seed: int) -> Index:
+    gen = torch.Generator().manual_seed(seed)
+    return Index(torch.randn(rows, KV_HEADS, 16, generator=gen), torch.randn(rows, 16, generator=gen))
+
+
+def fill_index(cache: KVCache, seqs: list[Seq], table: Tensor) -> None:
+    batch = make_batch([Seq(past=0, rows=s.past) for s in seqs], table, width=max(1, *(s.past for s in seqs)))
+    cache.store_index(0, batch.slots.flatten(), draw_index(batch.positions.numel(), 17).k)
+
+
+@pytest.mark.parametrize("index_format", INDEX_FORMATS)
+@pytest.mark.parametrize("name", LONG)
+def test_block_sparse_attention_equals_its_slow_twin(name: str, index_format: str) -> None:
+    seqs = LONG[name]
+    cache, table = sparse_cache(index_format), make_table(seqs, spare_columns=1)
+    fill_past(cache, seqs, table)
+    fill_index(cache, seqs, table)
+    batch = make_batch(seqs, table)
+    rows = batch.positions.numel()
+    q, k, v = draw(rows)
+    index = draw_index(rows, 5)
+    got = PagedAttend(batch, cache, sparse=SPARSE)(0, q, k, v, index)
+    want = reference_attention(batch, cache, 0, q, index.q, SPARSE)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    dense = PagedAttend(batch, cache)(0, q, k, v)
+    assert not torch.allclose(got, dense, atol=1e-3)
+
+
+def test_a_layer_without_an_index_takes_the_pick_before_it() -> None:
+    seqs = LONG["decode"]
+    cache, table = sparse_cache(), make_table(seqs)
+    for layer in (0, 1):
+        past = make_batch([Seq(past=0, rows=s.past) for s in seqs], table, width=max(s.past for s in seqs))
+        _, k, v = draw(past.positions.numel(), 9)
+        cache.store(layer, past.slots.flatten(), k, v)
+    fill_index(cache, seqs, table)
+    batch = make_batch(seqs, table)
+    q, k, v = draw(batch.positions.numel())
+    attend = PagedAttend(batch, cache, sparse=SPARSE)
+    first = attend(0, q, k, v, draw_index(batch.positions.numel(), 5))
+    assert torch.equal(attend(1, q, k, v), first)
+
+
+def test_sparse_is_dense_to_the_bit_while_all_blocks_fit() -> None:
+    seqs = [Seq(past=19, rows=5), Seq(past=0, rows=5)]  # 24 keys: three blocks of 8
+    cache, table = sparse_cache(), make_table(seqs)
+    fill_past(cache, seqs, table)
+    batch = make_batch(seqs, table)
+    q, k, v = draw(batch.positions.numel())
+    index = draw_index(batch.positions.numel(), 5)
+    got = PagedAttend(batch, cache, sparse=SPARSE)(0, q, k, v, index)
+    assert torch.equal(got, PagedAttend(batch, cache)(0, q, k, v))
+
+
+def test_a_long_neighbour_does_not_change_a_short_sequence() -> None:
+    """Its blocks all fit, though the batch as a whole picks."""
+    seqs = [Seq(past=9, rows=2), Seq(past=60, rows=2)]
+    cache, table = sparse_cache(), make_table(seqs)
+    fill_past(cache, seqs, table)
+    fill_index(cache, seqs, table)
+    batch = make_batch(seqs, table)
+    q, k, v = draw(4)
+    got = PagedAttend(batch, cache, sparse=SPARSE)(0, q, k, v, draw_index(4, 5))
+    torch.testing.assert_close(got[:2], PagedAttend(batch, cache)(0, q, k, v)[:2], rtol=1e-6, atol=1e-6)

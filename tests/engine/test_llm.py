@@ -221,7 +221,8 @@ def test_counters_add_up(tiny: Tiny) -> None:
     assert c["verify_steps"] == sum(s.k > 0 for s in steps)
     assert c["decode_rows"] == sum(s.k + 1 for s in steps)
     assert 0 < c["peak_pages"] <= llm.pool.num_pages
-    assert c["kv_bytes_per_token"] == 5 * 2 * 16 * 4  # 3 target and 2 draft layers, K and V of one head, float32
+    # 3 target and 2 draft layers, K and V of one head, and the index keys of two layers, all float32
+    assert c["kv_bytes_per_token"] == 5 * 2 * 16 * 4 + 2 * 16 * 4
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -11,12 +11,21 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.checkpoint_config import parse_model_config
+from engine.config import EngineConfig
+from engine.llm import LLM
+from engine.model import Target
+from engine.moe import MoE
 from engine.training import recipe as recipes
+from engine.training.attend import CausalAttend
 from engine.training.calibrate import expected_calibration_error, fit_temperatures
 from engine.training.optim import lr_factor, orthogonalise
 from engine.training.recipe import DRAFTS, Recipe, task_stream
-from engine.training.target import TargetPlan
+from engine.training.target import TargetPlan, balance
 from engine.training.text import EOS, QA, pack, prompt, train_tokenizer
+from engine.weights import save_checkpoint, target_names
+
+REFERENCE = Path(__file__).resolve().parents[2] / "engine" / "reference"
 
 
 def tiny(folder: Path) -> Recipe:
@@ -130,3 +139,67 @@ def test_fitted_temperatures_mend_an_overconfident_head() -> None:
 def test_lr_factor_rises_holds_and_falls_to_zero() -> None:
     at = [lr_factor(x, warmup=0.1, hold=0.5) for x in (0.05, 0.1, 0.5, 0.75, 1.0)]
     assert at == pytest.approx([0.5, 1.0, 1.0, 0.5, 0.0])
+
+
+def sparse_target() -> Target:
+    torch.manual_seed(0)
+    cfg = parse_model_config(dict(recipes.TARGET_CONFIG), Path("config.json"))
+    return recipes.seeded(lambda: Target(cfg), seed=0)
+
+
+def test_the_index_loss_reaches_the_index_alone() -> None:
+    target = sparse_target()
+    rows = torch.randint(3, 700, (2, 64), generator=torch.Generator().manual_seed(0))
+    attend = CausalAttend(64, sparse=target.cfg.sparse, queries=torch.arange(16, 64, 3))
+    target(rows.flatten(), torch.arange(64).repeat(2), attend)
+    assert len(attend.index_losses) == 5
+    torch.stack(attend.index_losses).mean().backward()
+    moved = {n.split(".")[2] for n, p in target.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
+    assert moved == {"indexer"}
+
+
+def test_the_index_learns_where_attention_looks() -> None:
+    """One layer's index, on its own loss: the divergence from that layer's attention falls to a fraction."""
+    target = sparse_target()
+    torch.nn.init.normal_(target.get_parameter("layers.1.attn.qkv.weight"), std=0.3)  # attention that prefers some keys
+    rows = torch.randint(3, 700, (1, 128), generator=torch.Generator().manual_seed(1)).flatten()
+    losses = []
+    params = [p for n, p in target.named_parameters() if n.startswith("layers.1.indexer")]
+    optimizer = torch.optim.Adam(params, lr=3e-3)
+    for _ in range(60):
+        attend = CausalAttend(128, sparse=target.cfg.sparse, queries=torch.arange(16, 128))
+        target(rows, torch.arange(128), attend)
+        loss = attend.index_losses[0]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_balance_moves_the_bias_against_the_load() -> None:
+    target = sparse_target()
+    experts = [m for m in target.modules() if isinstance(m, MoE)]
+    experts[0].load = torch.tensor([10, 0, 5, 5, 5, 5, 5, 5])
+    assert balance(experts, 0.25) == 2.0
+    assert experts[0].correction_bias.tolist() == [-0.25, 0.25, 0, 0, 0, 0, 0, 0]
+    assert not experts[1].correction_bias.any()
+
+
+def test_training_and_the_engine_compute_the_same(tmp_path: Path) -> None:
+    """Logits of whole rows in training form, blocks picked, against the engine's chunks through its pages."""
+    target = sparse_target()
+    for name, p in target.named_parameters():
+        torch.nn.init.normal_(p, std=0.3 if p.ndim == 1 else 2 * p.shape[-1] ** -0.5)
+        if name.endswith("correction_bias"):
+            p.data *= 0.5
+    recipes.write_config(tmp_path, recipes.TARGET_CONFIG)
+    save_checkpoint(target, target_names(target.cfg), tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes((REFERENCE / "target" / "tokenizer.json").read_bytes())
+    ids = torch.randint(3, 700, (150,), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        hidden, _ = target.eval()(ids, torch.arange(150), CausalAttend(150, sparse=target.cfg.sparse, pick=True))
+        want = target.logits(hidden)[9:-1].log_softmax(-1).gather(1, ids[10:, None]).squeeze(1)
+    llm = LLM(EngineConfig(model=tmp_path, max_batched_tokens=37, device="cpu"))
+    got, _ = llm.score(ids[:10].tolist(), ids[10:].tolist())
+    torch.testing.assert_close(torch.tensor(got), want, rtol=1e-4, atol=1e-4)

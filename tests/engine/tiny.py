@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from engine import LLM, EngineConfig, Request, SamplingParams
-from engine.config import load_draft_config, load_model_config
+from engine.checkpoint_config import load_draft_config, load_model_config
 from engine.draft.block import BlockDraft
 from engine.draft.scripted import Script, ScriptedDrafter
 from engine.model import Target
@@ -44,8 +44,17 @@ class Tiny:
         return LLM(EngineConfig(**config), drafter=ScriptedDrafter(script) if script else None)
 
 
-def build(folder: Path, *, layers: int = 3, seed: int = 0, max_positions: int = 128, block_size: int = 7) -> Tiny:
-    """Write both checkpoints below `folder`."""
+def build(
+    folder: Path,
+    *,
+    layers: int = 3,
+    seed: int = 0,
+    max_positions: int = 128,
+    block_size: int = 7,
+    dense: bool = False,
+    **overrides: Any,
+) -> Tiny:
+    """Write both checkpoints below `folder`. dense: without experts and block-sparse layers; overrides: config.json."""
     torch.manual_seed(seed)
     shape = {
         "vocab_size": len(VOCAB),
@@ -59,8 +68,9 @@ def build(folder: Path, *, layers: int = 3, seed: int = 0, max_positions: int = 
         "eos_token_id": EOS,
     }
     tiny = Tiny(folder / "target", folder / "draft")
-    config = {"architectures": ["MiniMaxM3ForCausalLM"], "num_hidden_layers": layers, "moe_layer_freq": [0] * layers}
-    _write(tiny.target / "config.json", shape | config)
+    config = {"architectures": ["MiniMaxM3ForCausalLM"], "num_hidden_layers": layers}
+    config |= {"moe_layer_freq": [0] * layers} if dense else m3_parts(layers)
+    _write(tiny.target / "config.json", shape | config | overrides)
     target = Target(load_model_config(tiny.target))
     _spread(target)
     torch.nn.init.normal_(target.embed.weight, std=1.0)
@@ -87,6 +97,24 @@ def build(folder: Path, *, layers: int = 3, seed: int = 0, max_positions: int = 
         draft.markov_out.weight.copy_(target.head.weight)
     save_checkpoint(draft, draft_names(cfg), tiny.draft)
     return tiny
+
+
+def m3_parts(layers: int) -> dict[str, Any]:
+    """What makes a target MiniMax-M3: experts in all layers but the first, sparse attention in all but the last."""
+    return {
+        "moe_layer_freq": [0, *[1] * (layers - 1)],
+        "intermediate_size": 16,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "routed_scaling_factor": 2.0,
+        "sparse_attention_config": {
+            "sparse_attention_freq": [*[1] * (layers - 1), 0],
+            "sparse_num_index_heads": 1,
+            "sparse_index_dim": 16,
+            "sparse_block_size": 4,
+            "sparse_topk_blocks": 3,
+        },
+    }
 
 
 def _spread(module: torch.nn.Module) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -43,7 +44,7 @@ def verdict(monkeypatch):
     def set_to(outcome):
         check = Check(name="accuracy", outcome=outcome, expected="e", found="f", message="all of it", numbers={"n": 1})
         made = Verdict(outcome=outcome, checks=(check,), run_id="r", notes=("a note",))
-        monkeypatch.setattr("evalkit.judging.judge", lambda run, **words: made)
+        monkeypatch.setattr("evalkit.judging.judge", lambda run, **words: replace(made, run_id=run.id))
 
     return set_to
 
@@ -103,9 +104,9 @@ def test_gate_judges_a_stored_run(place, verdict, capsys):
         verdict(outcome)
         assert main(["gate", the_run(place)]) == code
     capsys.readouterr()
-    assert main(["gate", f"runs/{the_run(place)}", "--json"]) == 3
+    assert main(["gate", f"runs/{the_run(place)}", "--json", "-"]) == 3
     found = json.loads(capsys.readouterr().out)
-    assert found["outcome"] == "inconclusive" and found["checks"][0]["numbers"] == {"n": 1}
+    assert found["outcome"] == "inconclusive" and found["verdicts"][0]["checks"][0]["numbers"] == {"n": 1}
 
 
 def test_a_real_verdict_on_six_samples_is_no_pass(place, capsys):
@@ -135,8 +136,8 @@ def test_a_baseline_is_recorded_and_taken(place, capsys):
     capsys.readouterr()
     drafted = next(p.name for p in (place / "runs").iterdir() if p.name != base)
     for given in ("b.json", f"runs/{base}"):
-        main(["gate", drafted, "--baseline", given, "--json"])
-        checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+        main(["gate", drafted, "--baseline", given, "--json", "-"])
+        checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["verdicts"][0]["checks"]}
         assert checks["accuracy"]["numbers"]["paired"] == N
 
 
@@ -166,8 +167,8 @@ def test_gate_of_several_runs_is_one_table_and_the_worst_code(place, verdict, ca
         assert main(["gate", *runs]) == 1
         out = capsys.readouterr().out
         assert all(word in out for word in ("accuracy p", "length p", "Holm p", "0.01", "0.02", "fail", *runs))
-        assert main(["gate", *runs, "--json"]) == 1
-        found = json.loads(capsys.readouterr().out)
+        assert main(["gate", *runs, "--json", "-"]) == 1
+        found = json.loads(capsys.readouterr().out)["verdicts"]
         assert [v["outcome"] for v in found] == ["fail", "pass"] and found[1]["run_id"] == runs[1]
         assert found[1]["checks"][-1]["numbers"]["p_adjusted"] == 0.02
         assert main(["gate", runs[1], runs[1]]) == 2
@@ -185,8 +186,8 @@ def test_golden_records_a_run(place, capsys):
     main([*RUN, "--no-gate", "--no-report"])
     assert main(["golden", "record", the_run(place), "-o", "g.yaml", "--yes"]) == 0
     assert "recorded: g.yaml" in capsys.readouterr().out
-    assert main(["gate", the_run(place), "--golden", "g.yaml", "--json"]) in (1, 3)
-    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert main(["gate", the_run(place), "--golden", "g.yaml", "--json", "-"]) in (1, 3)
+    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["verdicts"][0]["checks"]}
     assert "no golden" not in checks["accepted length"]["message"]
 
 

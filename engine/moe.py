@@ -1,0 +1,86 @@
+"""Mixture of experts in MiniMax-M3's form: sigmoid routing, a correction bias, shared experts.
+
+    s = sigmoid(gate x);  ids = the largest s + bias;  weights = s[ids] / sum(s[ids])
+    y = scaling * sum_i weights_i * expert_i(x) + shared(x)
+
+The bias decides which experts serve a row and is left out of their weights. Ties go to the lowest id, so
+that ranks and back-ends agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.config import ModelConfig
+from engine.layers import MLP, gated
+
+
+class MoE(nn.Module):
+    """Experts of one layer: [gate; up] and down of all of them in two stacked parameters."""
+
+    def __init__(self, cfg: ModelConfig) -> None:
+        super().__init__()
+        moe = cfg.moe
+        if moe is None:
+            raise ValueError("the configuration has no experts")
+        self.cfg, self.experts, self.chosen, self.scaling = cfg, moe.experts, moe.experts_per_token, moe.scaling
+        self.gate = nn.Linear(cfg.hidden_size, moe.experts, bias=False)
+        self.correction_bias = nn.Parameter(torch.zeros(moe.experts), requires_grad=False)  # stays float32
+        self.gate_up = nn.Parameter(torch.empty(moe.experts, 2 * moe.expert_size, cfg.hidden_size))
+        self.down = nn.Parameter(torch.empty(moe.experts, cfg.hidden_size, moe.expert_size))
+        self.shared = MLP(cfg, moe.shared_size) if moe.shared_size else None
+        self.load: Tensor | None = None  # rows of each expert in the last forward, kept in training only
+
+    def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """ids int64 and weights float32, both [rows, chosen], of x [rows, hidden]; computed in float32."""
+        scores = F.linear(x.float(), self.gate.weight.float()).sigmoid()
+        order = (scores + self.correction_bias).sort(dim=-1, descending=True, stable=True).indices
+        ids = order[:, : self.chosen]
+        weights = scores.gather(1, ids)
+        return ids, weights / weights.sum(-1, keepdim=True)
+
+    def expert(self, index: int, x: Tensor) -> Tensor:
+        """One expert's output [rows, hidden]."""
+        return F.linear(gated(F.linear(x, self.gate_up[index]), self.cfg), self.down[index])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[rows, hidden]. Rows are sorted by expert, so that each expert is one matrix product."""
+        ids, weights = self.route(x)
+        flat, order = ids.flatten().sort(stable=True)
+        counts = torch.bincount(flat, minlength=self.experts)
+        if self.training:
+            self.load = counts
+        row = order // self.chosen
+        parts = x[row].split(counts.tolist())
+        done = torch.cat([self.expert(i, part) for i, part in enumerate(parts) if part.shape[0]])
+        scale = (self.scaling * weights.flatten()[order]).to(x.dtype).unsqueeze(1)
+        y = torch.zeros_like(x).index_add(0, row, done * scale)
+        return y if self.shared is None else y + self.shared(x)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MoE:
+        """As nn.Module's, but the correction bias keeps its float32: rounded to bf16 it would change choices."""
+        bias = self.correction_bias.detach().clone()
+        super()._apply(fn, recurse)
+        moved: Any = self.correction_bias
+        moved.data = bias.to(moved.device)
+        return self
+
+
+def reference_moe(moe: MoE, x: Tensor) -> Tensor:
+    """Slow twin of MoE.forward: row by row, every expert asked, in float64."""
+    out = torch.zeros_like(x)
+    for r, row in enumerate(x):
+        score = (moe.gate.weight.double() @ row.double()).sigmoid()
+        biased = (score + moe.correction_bias.double()).tolist()
+        best = sorted(range(moe.experts), key=lambda e: (-biased[e], e))[: moe.chosen]
+        total = sum((score[e] for e in best), torch.zeros((), dtype=torch.float64))
+        y = torch.zeros(x.shape[1], dtype=torch.float64)
+        for e in best:
+            y += moe.scaling * score[e] / total * moe.expert(e, row[None])[0].double()
+        out[r] = (y if moe.shared is None else y + moe.shared(row[None])[0].double()).to(x.dtype)
+    return out

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.checkpoint_config import parse_model_config
+from engine.errors import EngineError
+
+PATH = Path("config.json")
+
+
+def raw(**changes: Any) -> dict[str, Any]:
+    sparse = {
+        "sparse_attention_freq": [1, 1, 1, 1],
+        "sparse_num_index_heads": 2,
+        "sparse_index_dim": 32,
+        "sparse_block_size": 16,
+        "sparse_topk_blocks": 4,
+    } | changes.pop("sparse", {})
+    return {
+        "architectures": ["MiniMaxM3ForCausalLM"], "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "rope_theta": 1e4,
+        "dense_intermediate_size": 64, "intermediate_size": 32, "max_position_embeddings": 512,
+        "num_local_experts": 8, "num_experts_per_tok": 2, "moe_layer_freq": [0, 1, 1, 1],
+        "sparse_attention_config": sparse,
+    } | changes  # fmt: skip
+
+
+def test_the_two_lists_are_apart() -> None:
+    cfg = parse_model_config(raw(), PATH)
+    assert cfg.moe and cfg.moe.layers == (False, True, True, True)
+    assert cfg.sparse and cfg.sparse.layers == (True,) * 4 and cfg.sparse.local_blocks == 1
+
+
+def test_missing_lists() -> None:
+    cut = raw()
+    del cut["moe_layer_freq"], cut["sparse_attention_config"]
+    cfg = parse_model_config(cut, PATH)
+    assert cfg.moe and all(cfg.moe.layers) and cfg.sparse is None
+
+
+def test_a_text_config_is_taken_from_a_multimodal_one() -> None:
+    assert parse_model_config({"text_config": raw()}, PATH).num_layers == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "computes"),
+    [
+        ({}, "1111"),
+        ({"index_topk_freq": 2}, "1111"),  # without use_index_cache it means nothing
+        ({"use_index_cache": True, "index_topk_freq": 2}, "1010"),
+        ({"use_index_cache": True, "index_topk_freq": 2, "index_skip_topk_offset": 1}, "1101"),
+        ({"use_index_cache": True, "index_topk_pattern": "CSS"}, "1001"),
+        (
+            {"use_index_cache": True, "index_topk_freq": 3, "sparse": {"sparse_attention_freq": [0, 1, 1, 1]}},
+            "0100",
+        ),
+    ],
+    ids=str,
+)
+def test_index_sharing_counts_sparse_layers(changes: dict[str, Any], computes: str) -> None:
+    cfg = parse_model_config(raw(**changes), PATH)
+    assert cfg.sparse and "".join("01"[c] for c in cfg.sparse.computes) == computes
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"moe_layer_freq": [1]}, "1 entries in moe_layer_freq for 4 layers"),
+        ({"sparse": {"sparse_attention_freq": [1] * 5}}, "5 entries in sparse_attention_freq for 4 layers"),
+        ({"sparse": {"sparse_num_index_heads": 4}}, "4 index heads and 2 KV heads"),
+        ({"sparse": {"sparse_score_type": "mean"}}, "sparse_score_type 'mean'"),
+        ({"sparse": {"sparse_disable_index_value": False}}, "sparse_disable_index_value False"),
+        ({"sparse": {"sparse_topk_blocks": 0}}, "sees 0 blocks"),
+        ({"scoring_func": "softmax"}, "routes with 'softmax'"),
+        ({"num_experts_per_tok": 9}, "chooses 9 of 8 experts"),
+        ({"n_shared_experts": 2, "shared_intermediate_size": 48}, "shared_intermediate_size 48"),
+        ({"use_index_cache": True, "index_topk_freq": 0}, "index_topk_freq 0"),
+        ({"use_index_cache": True, "index_topk_pattern": "S"}, "the first sparse layer shares an index"),
+        ({"num_local_experts": None}, "has no num_local_experts"),
+        ({"architectures": ["MambaForCausalLM"]}, "architecture 'mambaforcausallm'"),
+    ],
+    ids=str,
+)
+def test_what_contradicts_itself_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(EngineError, match=words):
+        parse_model_config(raw(**changes), PATH)
