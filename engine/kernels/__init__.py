@@ -111,8 +111,8 @@ def index_topk(
 ) -> Tensor:
     """int32 [rows, heads, topk]: the blocks each row and index head attends to, best first, unused places -1.
 
-    iq: [rows, heads, width]. A block's score is max(iq . ik) / sqrt(width) over its tokens at or before the row;
-    with a NaN among them it is -1e30. The first `init_blocks` score 1e30 and the last `local_blocks` that the row
+    iq: [rows, heads, width]. A block's score is max(iq . ik) over its tokens at or before the row, a NaN
+    counting as -1e30. The first `init_blocks` score 1e30 and the last `local_blocks` that the row
     sees 1e29, whatever they hold. Order: score descending, id ascending. All rows of a sequence (K+1 of a
     verification) share one reading of its index blocks; each has its own causal length and list.
     """

@@ -17,7 +17,6 @@ from torch import Tensor
 from engine.kernels.formats import (
     EMPTY,
     NAN_SCORE,
-    any_nan,
     decode_e2m1,
     from_e8m0,
     from_fp8,
@@ -57,7 +56,7 @@ def _load_index(codes, scales, vector, FORMAT: tl.constexpr, D: tl.constexpr, N:
 
 @triton.jit(do_not_specialize=["width", "tiles", "pages", "share", "splits", "heads", "tile_rows"])
 def score_topk_kernel(iq, codes, scales, page_table, positions, partial, width, tiles, pages, share, splits, heads,
-                      tile_rows, scale, FORMAT: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
+                      tile_rows, FORMAT: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
                       BLOCK: tl.constexpr, TOPK: tl.constexpr, INIT: tl.constexpr, LOCAL: tl.constexpr,
                       WHOLE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
                       T: tl.constexpr):  # fmt: skip
@@ -104,8 +103,8 @@ def score_topk_kernel(iq, codes, scales, page_table, positions, partial, width, 
         score = tl.dot(iq_low, tl.trans(low), input_precision="ieee")
         if packed:
             score = tl.dot(iq_high, tl.trans(high), score, input_precision="ieee")
-        score = tl.where(token[None, :] <= position[:, None], score * scale, float("-inf"))
-        value = tl.where(any_nan(score, 1), NAN_SCORE, tl.max(score, 1))
+        score = tl.where(score == score, score, NAN_SCORE)
+        value = tl.max(tl.where(token[None, :] <= position[:, None], score, float("-inf")), 1)
         value = tl.where(block < INIT, 1e30, value)
         value = tl.where(block >= visible - LOCAL, 1e29, value)
         key = tl.where(block < visible, sort_key(value, tl.full((M,), 0, tl.int32) + block), EMPTY)
@@ -155,7 +154,7 @@ def index_topk_launches(
     partial = torch.empty(rows * heads * splits * topk, dtype=torch.int64, device=iq.device)
     scales = pages[1] if len(pages) > 1 else None
     args = (iq.contiguous(), pages[0], scales, page_table.contiguous(), positions.contiguous(), partial, width, tiles,
-            page_table.shape[1], ceil_div(nb, splits), splits, heads, rows_per_tile, d**-0.5)  # fmt: skip
+            page_table.shape[1], ceil_div(nb, splits), splits, heads, rows_per_tile)  # fmt: skip
     packed = fmt in ("nvfp4", "mxfp4")
     constants = {
         "FORMAT": fmt if packed or fmt == "fp8" else "plain",

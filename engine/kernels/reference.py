@@ -137,14 +137,14 @@ def index_topk(
     max_length: int,
 ) -> Tensor:
     """Twin of kernels.index_topk: one row at a time."""
-    (n, width), (rows, heads, d) = positions.shape, iq.shape
+    (n, width), (rows, heads, _) = positions.shape, iq.shape
     out = torch.full((rows, heads, topk), -1, dtype=torch.int32, device=iq.device)
     for i in range(n):
         keys = decode_index(tuple(part[page_table[i]].flatten(0, 1) for part in pages), fmt)
         for j in range(width):
             length, row = min(int(positions[i, j]) + 1, max_length), i * width + j
             if length:
-                scores = (iq[row].float() @ keys[:length].T) * d**-0.5
+                scores = iq[row].float() @ keys[:length].T
                 out[row] = choose_blocks(scores, block_size, topk, init_blocks, local_blocks)
     return out
 
@@ -153,13 +153,13 @@ def choose_blocks(scores: Tensor, block_size: int, topk: int, init_blocks: int, 
     """int32 [heads, topk] of scores [heads, length]: best block first, ties to the lowest id, then -1.
 
     A block's score is the largest of its visible tokens. The first `init_blocks` and then the last
-    `local_blocks` are forced; a block with a NaN scores -1e30.
+    `local_blocks` are forced; a NaN counts as -1e30. As engine/indexer.py has it, with an order.
     """
     heads, length = scores.shape
     count = -(-length // block_size)
     padded = torch.full((heads, count * block_size), -torch.inf, device=scores.device)
-    padded[:, :length] = scores
-    best = padded.view(heads, count, block_size).amax(-1).nan_to_num(nan=NAN_SCORE, posinf=torch.inf, neginf=-torch.inf)
+    padded[:, :length] = scores.masked_fill(scores.isnan(), NAN_SCORE)
+    best = padded.view(heads, count, block_size).amax(-1)
     best[:, :init_blocks] = INIT_SCORE
     best[:, max(count - local_blocks, 0) :] = LOCAL_SCORE
     order = best.sort(dim=-1, descending=True, stable=True).indices[:, :topk].int()

@@ -165,7 +165,8 @@ def _markov(
         "N": wide, "R": min(power_of_2(rank, 16), 64),
     }  # fmt: skip
     args = (base, w_in, w_out, previous, keys, logits, n, 1 if keys is None else keys.shape[1], step, stride)
-    return Launch(kernel=markov_kernel, grid=(ceil_div(vocab, wide), ceil_div(n, m)), args=args, constants=constants)
+    grid = (ceil_div(vocab, wide), ceil_div(n, m))
+    return Launch(kernel=markov_kernel, grid=grid, args=args, constants=constants, warps=8 if m == 64 else 4)
 
 
 def markov_logits_launches(base: Tensor, previous: Tensor, w_in: Tensor, w_out: Tensor) -> tuple[Tensor, list[Launch]]:

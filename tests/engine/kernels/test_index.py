@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.config import SparseConfig
+from engine.indexer import reference_blocks
 from engine.kernels import index, reference
 
 FORMATS = ["float32", "fp8", "nvfp4", "mxfp4"]
@@ -77,7 +79,8 @@ def test_ties_go_to_the_lowest_id_and_the_own_block_comes_first(device: torch.de
 
 def test_a_nan_loses_but_is_still_chosen_where_nothing_else_is(device: torch.device) -> None:
     keys = torch.ones(1, 64, 32)
-    keys[0, 3] = torch.nan
+    keys[0, :8] = torch.nan
+    keys[0, 25] = torch.nan  # its block has better ones
     keys[0, 16:24] = -1.0
     keys[0, 45] = torch.nan  # in the row's own block, after the row
     iq, table = torch.ones(1, 1, 32, device=device), torch.zeros(1, 1, dtype=torch.int64, device=device)
@@ -85,6 +88,21 @@ def test_a_nan_loses_but_is_still_chosen_where_nothing_else_is(device: torch.dev
     args = (iq, (keys.to(device),), "float32", table, torch.tensor([[44]], device=device))
     assert index.index_topk(*args, **rule).tolist() == [[[5, 1, 3, 4, 2, 0, -1, -1]]]
     assert reference.index_topk(*args, **rule).tolist() == [[[5, 1, 3, 4, 2, 0, -1, -1]]]
+
+
+def test_the_blocks_are_those_of_the_engines_indexer(device: torch.device, generator: torch.Generator) -> None:
+    iq, pages, table, positions = setup("float32", [75], 3, 2, 16, generator)
+    pages[0][table[0, 1], 5] = torch.nan
+    rule = SparseConfig(layers=(True,), computes=(True,), index_heads=2, index_dim=32, block_size=8, topk=4,
+                        init_blocks=1, local_blocks=1)  # fmt: skip
+    found = index.index_topk(
+        iq.to(device), (pages[0].to(device),), "float32", table.to(device), positions.to(device), block_size=8, topk=4,
+        init_blocks=1, local_blocks=1, max_length=75,
+    )  # fmt: skip
+    keys = pages[0][table[0]].flatten(0, 1)
+    for j in range(3):
+        expected = reference_blocks(iq[j], keys, int(positions[0, j]), rule)
+        assert [sorted(head) for head in found[j].tolist()] == expected
 
 
 def test_the_twin_is_the_rule_spelled_out(generator: torch.Generator) -> None:
