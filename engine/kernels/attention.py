@@ -75,8 +75,8 @@ def attend_kernel(q, out, partial, stats, codes, scales, page_table, positions, 
     if TOPK > 0:  # one row a tile; its chosen blocks, then -1
         chosen += ((seq * width + tile).to(tl.int64) * kv_heads + head) * TOPK
         slot_pad: tl.constexpr = triton.next_power_of_2(TOPK)
-        place = tl.arange(0, slot_pad)
-        listed = tl.load(chosen + place, mask=place < TOPK, other=-1)
+        listing = tl.arange(0, slot_pad)
+        listed = tl.load(chosen + listing, mask=listing < TOPK, other=-1)
         total = tl.sum((listed >= 0).to(tl.int32), 0) * BLOCK
         total = tl.where(length > 0, total, 0)
     start, end = split * chunk, tl.minimum(split * chunk + chunk, total)

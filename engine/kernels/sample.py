@@ -158,7 +158,7 @@ def _markov(
     stride: int,
 ) -> Launch:  # fmt: skip
     n, (vocab, rank) = base.shape[0], w_in.shape
-    m = 16 if n <= 16 else 64
+    m = 16 if n <= 16 or w_in.dtype == torch.float32 else 64
     wide = 64 if w_in.dtype == torch.float32 else 128
     constants = {
         "VOCAB": vocab, "RANK": rank, "GREEDY": keys is not None, "M": m,
