@@ -1,6 +1,6 @@
 # The list of commands. Every target makes or updates .venv first (tools/setup.py); with nothing to do that takes a moment.
 .DEFAULT_GOAL := help
-.PHONY: help setup eval gate report reference test test-servers check fix bench audit ci lock readme clean
+.PHONY: help setup eval gate report reference test test-servers check fix bench audit kernels ci lock readme clean
 MAKEFLAGS += --no-print-directory
 
 K     ?= 7
@@ -92,6 +92,9 @@ bench: setup ## Tokens per second of speculative against plain decoding, and aga
 
 audit: setup ## Simulate the statistical rules' error rates and write docs/audit.md; fails where one is off
 	@$(BIN)/python -m evalkit.audit $(ARGS)
+
+kernels: setup ## Compile every kernel for gfx950 and sm_90 without a GPU and write docs/kernels.md; fails on a fault
+	@$(BIN)/python -m engine.kernels.aot --write $(ARGS)
 
 ci: check test ## What must hold before a change lands
 
