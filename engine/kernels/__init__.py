@@ -28,6 +28,9 @@ def use_triton(device: torch.device | str) -> bool:
     return torch.device(device).type == "cuda" and _has_triton()
 
 
+FP4_INDEX = {"fp4_nv": "nvfp4", "fp4_mx": "mxfp4"}  # an index format -> the number format of its vectors
+
+
 def store_kv(k: Tensor, v: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
     """Encode k and v [rows, kv_heads, head_dim] in a format of quant.FORMATS into slots int64 [rows]; -1: nowhere."""
     if use_triton(k.device):
@@ -40,8 +43,10 @@ def store_kv(k: Tensor, v: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt
 def store_index(index_k: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
     """Encode index keys [rows, width] into slots int64 [rows]; -1 writes nothing.
 
-    fmt: float32, bf16, fp8 (a saturating cast, no scale), nvfp4 (blocks of 16, E4M3 scales) or mxfp4 (32, E8M0).
+    fmt: one of quant.INDEX_FORMATS, as fp8 (a saturating cast, no scale), fp4_nv (blocks of 16, E4M3 scales) or fp4_mx
+    (32, E8M0).
     """
+    fmt = FP4_INDEX.get(fmt, fmt)
     if use_triton(index_k.device):
         from engine.kernels import store
 
@@ -116,6 +121,7 @@ def index_topk(
     sees 1e29, whatever they hold. Order: score descending, id ascending. All rows of a sequence (K+1 of a
     verification) share one reading of its index blocks; each has its own causal length and list.
     """
+    fmt = FP4_INDEX.get(fmt, fmt)
     if use_triton(iq.device):
         from engine.kernels import index as chosen
     else:

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine import kernels
 from engine.kernels import reference, store
 from engine.kv_cache import KVCache, LayerSpec
-from engine.quant import FORMATS
+from engine.quant import FORMATS, INDEX_FORMATS
 
 
 def awkward(rows: int, *shape: int, generator: torch.Generator) -> Tensor:
@@ -116,3 +117,15 @@ def index_pages(fmt: str, width: int, device: torch.device) -> tuple[Tensor, ...
         torch.zeros(4, 4, part.shape[-1], dtype=part.dtype, device=device)
         for part in reference.encode_index(torch.zeros(1, width), fmt)
     )
+
+
+@pytest.mark.parametrize("fmt", INDEX_FORMATS)
+def test_the_engine_and_the_kernels_mean_the_same_by_an_index_format(fmt: str) -> None:
+    """The bytes in the cache are those that the kernels' twins write, for every name that a layer can have."""
+    spec = LayerSpec(format="float32", kv_heads=1, head_dim=32, index_format=fmt, index_dim=32)
+    caches = [KVCache([spec], num_pages=4, page_size=4) for _ in range(2)]
+    k, slots = torch.randn(5, 32, generator=torch.Generator().manual_seed(0)), torch.tensor([3, 0, -1, 9, 15])
+    caches[0].store_index(0, slots, k)
+    kernels.store_index(k, slots, caches[1].index_pages(0), fmt)
+    for ours, theirs in zip(caches[0].index_pages(0), caches[1].index_pages(0), strict=True):
+        assert torch.equal(ours[:4].view(torch.uint8), theirs[:4].view(torch.uint8))
