@@ -113,7 +113,9 @@ def _damaged(found: Measured) -> list[str]:
     """What the score says of an engine that gets a part of the architecture wrong."""
     rows = [["complete", text.score(_correct(found.plain), len(found.plain.samples))]]
     rows += [[name, text.score(_correct(run), len(run.samples))] for name, run in found.damaged.items()]
-    words = "## With a part of the architecture wrong, K=0, float32\n\nThe sizes were chosen so that these are seen.\n"
+    words = (
+        "## With a part of the architecture wrong, K=0, float32\n\nWhere the score hardly moves, it would not show.\n"
+    )
     return [words, _table(("target", "strict-match"), rows)]
 
 
