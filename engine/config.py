@@ -15,15 +15,16 @@ from engine.mode import DTYPES, QuantMode
 __all__ = ["DTYPES", "MAX_K", "DraftConfig", "EngineConfig", "ModelConfig", "QuantMode", "nearest"]
 VERIFY = ("standard", "block", "forced")
 MAX_K = 7  # the block size every shipped draft is trained at
+MAX_EXTERNAL_K = 32  # of a draft that an engine outside runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """One way to run a target with a draft.
 
-    `draft` names the method: none, dspark, ngram or scripted; `draft_path` is a checkpoint folder where
-    the method has weights. `draft_width` "k" drafts blocks of K slots, as ATOM does; "block" drafts the
-    trained block size and keeps the first K, as DeepSpec does: two different drafts, so it is recorded.
+    `draft` names the method: none, dspark, ngram, scripted or external (an engine outside runs it); `draft_path` is a
+    checkpoint folder where the method has weights. `draft_width` "k" drafts blocks of K slots, as ATOM does; "block"
+    drafts the trained block size and keeps the first K, as DeepSpec does: two different drafts, so it is recorded.
     `verify` is the rule that accepts drafts: "standard" judges them one by one, "block" the block as a whole (the same
     law, as many drafts or more); "forced" draws acceptance with `forced_length` as its mean, for speed runs, and the
     text means nothing. `confidence_threshold` and `verify_rows` let the draft's confidences choose how many drafts are
@@ -57,12 +58,13 @@ class EngineConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        methods = ("none", "dspark", "ngram", "scripted")
+        methods = ("none", "dspark", "ngram", "scripted", "external")
         if self.draft not in methods:
             hint = nearest(self.draft, methods)
             raise EngineError(f"unknown draft {self.draft!r}", f"{hint}use one of {', '.join(methods)}")
-        if not 0 <= self.k <= MAX_K:
-            raise EngineError(f"K is {self.k}", f"use a K from 0 (no speculation) to {MAX_K}")
+        limit = MAX_EXTERNAL_K if self.draft == "external" else MAX_K
+        if not 0 <= self.k <= limit:
+            raise EngineError(f"K is {self.k}", f"use a K from 0 (no speculation) to {limit}")
         if self.k and self.draft == "none":
             raise EngineError(f"K is {self.k} but no draft is named", "name a draft, or use K=0")
         if self.draft_width not in ("k", "block"):

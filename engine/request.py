@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from engine.api import Completion, Cut, FinishReason, Request, Step
+from engine.api import Completion, Cut, FinishReason, Request, Step, Update
 from engine.prefix_cache import PageTable
 from engine.sampling import request_key
 from engine.tokenizer import StopWatch
@@ -50,6 +50,8 @@ class Sequence:
         self.stop_hit = ""
         self.admitted_at: float | None = None
         self.seconds = 0.0
+        self.told = 0  # output tokens and steps that updates have handed out
+        self.told_steps = 0
         self._watch = watch
         self._text_end: int | None = None  # where a stop string begins
 
@@ -71,7 +73,14 @@ class Sequence:
         """Commit the token that prefill gives; it belongs to no step."""
         self._append([token], gaps)
 
-    def commit_step(self, new: list[int], k: int, confidence: tuple[float, ...] = (), gaps: Gaps = ()) -> None:
+    def commit_step(
+        self,
+        new: list[int],
+        k: int,
+        confidence: tuple[float, ...] = (),
+        rejected: tuple[int, ...] = (),
+        gaps: Gaps = (),
+    ) -> None:
         """Commit a decode step: `new` is its accepted drafts and then the target's own token.
 
         gaps: of the rows that gave `new`, or more of them, or none.
@@ -86,6 +95,7 @@ class Sequence:
                 accepted_trimmed=min(accepted, kept),
                 cut=cut,
                 confidence=confidence,
+                rejected=rejected,
                 forced=self.forced,
             )
         )
@@ -119,6 +129,16 @@ class Sequence:
     def close(self) -> None:
         """Note the time of the last token."""
         self.seconds = time.perf_counter() - self.admitted_at if self.admitted_at is not None else 0.0
+
+    def update(self, decode: Callable[[list[int]], str]) -> Update | None:
+        """What the last tick added; None where it was a part of a prefill."""
+        new = tuple(self.tokens[self.prompt_len + self.told :])
+        step = self.steps[-1] if len(self.steps) > self.told_steps else None
+        if not new and step is None:
+            return None
+        self.told, self.told_steps = self.emitted, len(self.steps)
+        completion = self.completion(decode) if self.finish_reason is not None else None
+        return Update(id=self.request.id, token_ids=new, step=step, completion=completion)
 
     def completion(self, decode: Callable[[list[int]], str]) -> Completion:
         """The finished request's record."""

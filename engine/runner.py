@@ -160,7 +160,7 @@ class Runner:
         confidence = [()] * len(seqs) if proposal.confidence is None else proposal.confidence.tolist()
         parts = zip(seqs, proposal.counts, rows, confidence, gaps, strict=True)
         for seq, k, (accepted, token, *drafts), c, g in parts:
-            seq.commit_step([*drafts[:accepted], token], k, tuple(c[:k]), g)
+            seq.commit_step([*drafts[:accepted], token], k, tuple(c[:k]), tuple(drafts[accepted:k]), g)
             self.verify_steps += k > 0
 
     def _laws(self, seqs: list[Sequence]) -> Laws | None:

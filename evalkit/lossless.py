@@ -15,14 +15,11 @@ import numpy as np
 
 from evalkit.records import Sample
 
-SHOWN = 12  # characters of each text from where they part
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """The first place where two outputs of a prompt part. `at` counts tokens where both samples hold their ids, else
-    characters; `here` and `plain` are the texts from where they part; `gap` is the plain run's top-two logit gap at
-    that token, None where the engine recorded none."""
+    """The first place where two outputs of a prompt part. `at` counts tokens where both samples hold them, else
+    characters; `gap` is the plain run's top-two logit gap there, None where the engine recorded none."""
 
     doc_id: int
     at: int
@@ -64,7 +61,7 @@ def compare(pairs: Iterable[tuple[Sample, Sample]]) -> Losslessness:
     return Losslessness(compared=compared, tokens=tokens, divergences=tuple(found))
 
 
-def first_difference(one: Sequence[object], other: Sequence[object]) -> int | None:
+def first_difference(one: Sequence[str], other: Sequence[str]) -> int | None:
     """Index of the first element that differs; the shorter length where one is the head of the other."""
     for i, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
@@ -73,18 +70,21 @@ def first_difference(one: Sequence[object], other: Sequence[object]) -> int | No
 
 
 def _part(here: Sample, plain: Sample) -> Divergence | None:
-    whole = bool(here.token_ids and plain.token_ids)
-    at = first_difference(here.token_ids, plain.token_ids) if whole else first_difference(here.text, plain.text)
+    ours, theirs = _pieces(here), _pieces(plain)
+    whole = bool(ours and theirs)
+    one, other = (ours, theirs) if whole else (here.text, plain.text)
+    at = first_difference(one, other)
     if at is None:
         return None
     gap = plain.gaps[at] if whole and at < len(plain.gaps) else None
-    seen = first_difference(here.text, plain.text) if whole else at
-    if seen is None:  # other tokens of the same text
-        words = [f"token {ids[at]}" if at < len(ids) else "the end" for ids in (here.token_ids, plain.token_ids)]
-    else:
-        words = [s.text[seen : seen + SHOWN] for s in (here, plain)]
+    words = [side[at] if whole and at < len(side) else "".join(side[at : at + 12]) for side in (one, other)]
     unit = "token" if whole else "character"
     return Divergence(doc_id=here.doc_id, at=at, unit=unit, here=words[0], plain=words[1], gap=gap)
+
+
+def _pieces(sample: Sample) -> tuple[str, ...]:
+    """The text of each token, where the run stores it."""
+    return tuple(getattr(sample, "pieces", ()))
 
 
 DRAWS = 2000  # swaps of the permutation test: a p of 0.001 is then known to 0.0007
@@ -98,8 +98,8 @@ def law_p(pairs: Sequence[tuple[Sample, Sample]]) -> float | None:
     counts of tokens (characters where a run stores none), is compared with that of seeded random swaps. It holds
     whatever the prompts are and however tokens within a text depend on each other.
     """
-    whole = all(s.token_ids for pair in pairs for s in pair)
-    sides = [[Counter(map(str, s.token_ids) if whole else s.text) for s in side] for side in zip(*pairs, strict=True)]
+    whole = all(_pieces(s) for pair in pairs for s in pair)
+    sides = [[Counter(_pieces(s) if whole else s.text) for s in side] for side in zip(*pairs, strict=True)]
     words = sorted(set().union(*(c for side in sides for c in side)))
     if not words:
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import EvalkitError
-from evalkit.records import SCHEMA, Bucket, CanonicalScore, Run, Sample, StepRecord, Stopping
+from evalkit.records import SCHEMA, Bucket, CanonicalScore, RequestCounts, Run, Sample, StepRecord, Stopping
 
 RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
 HALF_MAX = 65504.0  # the largest 16-bit float
@@ -21,51 +21,44 @@ AGAIN = "remove the run's folder and run again"
 
 
 def pack_sample(sample: Sample, *, at: float = 0.0) -> bytes:
-    """One line of samples.jsonl. Steps are rows of [k, accepted, accepted_trimmed(, cut(, confidence))]."""
+    """One line of samples.jsonl. Steps are rows of [k, accepted, accepted_trimmed(, cut(, confidence(, rejected)))]."""
     values = {f.name: getattr(sample, f.name) for f in fields(sample)}
     values["seconds"] = round(sample.seconds, 6)
     values["steps"] = [_pack_step(s) for s in sample.steps]
-    values["token_ids"], values["gaps"] = pack_numbers(sample.token_ids, "I"), pack_numbers(sample.gaps, "e")
+    values["pieces"], values["gaps"] = list(sample.pieces), pack_gaps(sample.gaps)
     values["forced"] = sample.forced or any(s.forced for s in sample.steps)
     values["scores"], values["extracted"] = dict(sample.scores), dict(sample.extracted)
     values["canonical"] = _pack_canonical(sample.canonical) if sample.canonical else {}
+    counts = sample.counts
+    values["counts"] = {n: getattr(counts, n) for n in RequestCounts.__dataclass_fields__} if counts else {}
+    values["attempts"] = "" if sample.attempts == 1 else sample.attempts
     lean = {n: v for n, v in values.items() if v is not False and v not in ("", [], {})}
     return dump({**lean, "at": round(at, 3)}).encode() + b"\n"
 
 
-def pack_numbers(values: Sequence[float], kind: str) -> str:
-    """Base64 of little-endian numbers: "I" token ids (2 bytes where all fit, else 4), "e" halves (3 digits, at most
-    65504, where a gap is infinite). Rows of JSON numbers would make a run three times as large."""
-    if kind == "e":
-        values = [min(float(v), HALF_MAX) for v in values]
-    elif max(values, default=0) < 1 << 16:
-        kind = "H"
-    data = struct.pack(f"<{len(values)}{kind}", *values)
-    return f"{kind}:{base64.b64encode(data).decode()}" if data else ""
+def pack_gaps(gaps: Sequence[float]) -> str:
+    """Base64 of little-endian 16-bit floats: 3 digits, and at most 65504, where a gap is infinite. JSON numbers would
+    take three times the room."""
+    halves = [min(float(g), HALF_MAX) for g in gaps]
+    return base64.b64encode(struct.pack(f"<{len(halves)}e", *halves)).decode()
 
 
-def unpack_numbers(text: str | Sequence[float]) -> tuple[Any, ...]:
-    """What `pack_numbers` made, or a plain row of numbers. Raises ValueError for anything else."""
+def unpack_gaps(text: str | Sequence[float]) -> tuple[float, ...]:
+    """What `pack_gaps` made, or a plain row of numbers. Raises ValueError or struct.error for anything else."""
     if not isinstance(text, str):
         return tuple(text)
-    if not text:
-        return ()
-    kind, colon, body = text.partition(":")
-    if not colon or kind not in ("H", "I", "e"):
-        raise ValueError(f"packed numbers of kind {kind[:8]!r}")
-    data = base64.b64decode(body, validate=True)
-    size = struct.calcsize(f"<{kind}")
-    if len(data) % size:
-        raise ValueError(f"{len(data)} bytes of packed numbers, expected a multiple of {size}")
-    return struct.unpack(f"<{len(data) // size}{kind}", data)
+    data = base64.b64decode(text, validate=True)
+    return struct.unpack(f"<{len(data) // 2}e", data)
 
 
 def _pack_step(step: StepRecord) -> list[Any]:
     row: list[Any] = [step.k, step.accepted, step.accepted_trimmed]
-    if step.cut or step.confidence:
+    if step.cut or step.confidence or step.rejected:
         row.append(str(step.cut))
-    if step.confidence:
+    if step.confidence or step.rejected:
         row.append([round(float(c), 4) for c in step.confidence])
+    if step.rejected:
+        row.append(list(step.rejected))
     return row
 
 
@@ -88,12 +81,16 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
         at = float(values.pop("at", 0.0))
         steps = tuple(
             StepRecord(k=r[0], accepted=r[1], accepted_trimmed=r[2], cut=r[3] if len(r) > 3 else "",
-                       confidence=tuple(r[4]) if len(r) > 4 else (), forced=values.get("forced", False))
+                       confidence=tuple(r[4]) if len(r) > 4 else (), rejected=tuple(r[5]) if len(r) > 5 else (),
+                       forced=values.get("forced", False))
             for r in values.pop("steps", [])
         )  # fmt: skip
         blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
-        values |= {name: unpack_numbers(values.get(name, ())) for name in ("token_ids", "gaps")}
+        values["pieces"] = tuple(values.get("pieces", ()))
+        values["gaps"] = unpack_gaps(values.get("gaps", ()))
         canonical = _unpack_canonical(values.pop("canonical", None))
+        if "counts" in values:
+            values["counts"] = RequestCounts(**values["counts"])
         return Sample(**{**blank, **values}, steps=steps, canonical=canonical), at
     except (struct.error, ValueError, TypeError, IndexError, KeyError, AttributeError) as e:
         raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None

@@ -40,7 +40,7 @@ def test_a_forced_run_has_counts_and_times_and_no_text_and_no_score(forced: tupl
     )
     for s in run.samples:
         assert s.forced and s.tokens and all(step.forced for step in s.steps)
-        assert not (s.text or s.scores or s.extracted or s.token_ids or s.canonical)
+        assert not (s.text or s.scores or s.extracted or s.pieces or s.gaps or s.canonical)
     whole = [step.accepted for s in run.samples for step in s.steps if step.k == 7]
     assert set(whole) <= {3, 4} and len(whole) > 100
 
@@ -101,6 +101,6 @@ def test_a_real_run_tells_its_tokens_and_gaps(tmp_path: Path) -> None:
     words = {"limit": 4, "max_tokens": 40, "threads": 1, "device": "cpu"}
     run, plain = (run_cell(Cell.make(k=k, **words), runs_dir=tmp_path) for k in (7, 0))
     for here, there in zip(run.samples, plain.samples, strict=True):
-        assert here.token_ids == there.token_ids and len(here.token_ids) == len(here.gaps) == here.tokens
+        assert here.pieces == there.pieces and len(here.pieces) == len(here.gaps) == here.tokens
         assert here.gaps == pytest.approx(there.gaps, rel=2e-3, abs=2e-3)
     assert "trimmed at stops" in run_text(run)

@@ -43,7 +43,7 @@ def completions(tiny: Tiny, *, n: int = N, temperature: float = 0.0, **settings:
 def as_run(found: Sequence[Completion], k: int, quant: str = "float32", temperature: float = 0.0) -> Run:
     samples = tuple(
         dataclasses.replace(
-            told(i, tuple(map(str, c.token_ids))), token_ids=c.token_ids, gaps=c.gaps, tokens=len(c.token_ids),
+            told(i, tuple(map(str, c.token_ids))), gaps=c.gaps, tokens=len(c.token_ids),
             steps=tuple(StepRecord(k=s.k, accepted=s.accepted, accepted_trimmed=s.accepted_trimmed) for s in c.steps),
         )
         for i, c in enumerate(found)

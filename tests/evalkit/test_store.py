@@ -35,7 +35,7 @@ FULL = sample(
 )  # fmt: skip
 
 
-TOKENS = sample(6, tokens=4, token_ids=(5, 65535, 0, 70000), gaps=(0.5, 0.0, 2.0**-20, 1024.0))
+TOKENS = sample(6, tokens=4, pieces=("a", "b", " c", ""), gaps=(0.5, 0.0, 2.0**-20, 1024.0))
 
 
 @pytest.mark.parametrize("one", [FULL, TOKENS, sample(3), sample(4, error="lost"), sample(5, forced=True, text="x")])
@@ -45,16 +45,15 @@ def test_a_sample_survives_the_disk(one, tmp_path):
     assert runfile.unpack_sample(line, tmp_path) == (one, 1.5)
 
 
-def test_gaps_are_kept_to_three_digits_and_tokens_whole(tmp_path):
-    made = sample(0, token_ids=tuple(range(768)), gaps=(*[i / 77 for i in range(767)], float("inf")))
+def test_gaps_are_kept_to_three_digits(tmp_path):
+    made = sample(0, gaps=(*[i / 77 for i in range(767)], float("inf")))
     line = runfile.pack_sample(made)
     found, _ = runfile.unpack_sample(line, tmp_path)
-    assert found.token_ids == made.token_ids
     assert found.gaps[:-1] == pytest.approx(made.gaps[:-1], rel=2**-11) and found.gaps[-1] == runfile.HALF_MAX
-    assert len(line) < 768 * 6  # 2 bytes each, in base64
+    assert len(line) < 768 * 3  # 2 bytes each, in base64
 
 
-@pytest.mark.parametrize("text", ["H:AAA=x", "H:AA==", "x:AAAA", "e", "e:AAAA!"])
+@pytest.mark.parametrize("text", ["AAA=x", "AA==", "A", "AAAA!", "AAAA"])
 def test_damaged_numbers_are_told_and_never_a_traceback(text, tmp_path):
     line = json.dumps({"doc_id": 1, "gaps": text}).encode() + b"\n"
     with pytest.raises(EvalkitError, match="no sample"):
