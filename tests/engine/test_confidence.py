@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import Completion
+from engine import Completion, runner
 from engine.confidence import verified
 from engine.errors import EngineError
 from engine.verify import accept_block, accept_sampled
@@ -176,3 +176,13 @@ def test_a_gap_is_the_best_logit_less_the_second(tiny: Tiny) -> None:
     llm.target.logits = watched
     (found,) = llm.generate(requests([(4, 5, 6)], max_tokens=10, ignore_eos=True))
     assert found.gaps == pytest.approx(seen, abs=1e-5)
+
+
+@pytest.mark.parametrize(("verify", "other"), [("standard", "accept_block"), ("block", "accept_sampled")])
+def test_the_rule_asked_for_decides(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, verify: str, other: str) -> None:
+    def never(*args: Any, **words: Any) -> Any:
+        raise AssertionError(other)
+
+    monkeypatch.setattr(runner, other, never)
+    ask = requests(prompts(4), max_tokens=12, temperature=1.0)
+    assert all(c.token_ids for c in tiny.llm(k=4, verify=verify).generate(ask))
