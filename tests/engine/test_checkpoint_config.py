@@ -80,7 +80,7 @@ def test_index_sharing_counts_sparse_layers(changes: dict[str, Any], computes: s
         ({"use_index_cache": True, "index_topk_freq": 0}, "index_topk_freq 0"),
         ({"use_index_cache": True, "index_topk_pattern": "S"}, "the first sparse layer shares an index"),
         ({"num_local_experts": None}, "has no num_local_experts"),
-        ({"architectures": ["MambaForCausalLM"]}, "architecture 'mambaforcausallm'"),
+        ({"architectures": ["MambaForCausalLM"]}, "architecture 'MambaForCausalLM'"),
     ],
     ids=str,
 )
