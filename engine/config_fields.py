@@ -61,5 +61,6 @@ def text_config(raw: dict[str, Any], path: Path) -> dict[str, Any]:
         if name in raw and name in inner and raw[name] != inner[name]:
             raise EngineError(f"{path} gives {name} as {raw[name]} and in text_config as {inner[name]}",
                               "keep one of them")  # fmt: skip
-    kept = {k: v for k, v in raw.items() if k not in ("text_config", "architectures")}
+    # transformers writes its own default of tie_word_embeddings around a text_config, which is not about the text model
+    kept = {k: v for k, v in raw.items() if k not in ("text_config", "architectures", "tie_word_embeddings")}
     return kept | inner | {"architectures": [architecture(raw)]}

@@ -59,8 +59,9 @@ class Rope(nn.Module):
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
         half = cfg.rotary_dim // 2
-        freq = scaled(cfg.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half), cfg.rope_scaling)
-        angle = torch.outer(torch.arange(cfg.max_positions, dtype=torch.float64), freq)
+        # on the CPU also where the modules around are made without memory, which this must not be
+        steps, places = (torch.arange(n, dtype=torch.float64, device="cpu") for n in (half, cfg.max_positions))
+        angle = torch.outer(places, scaled(cfg.rope_theta ** (-steps / half), cfg.rope_scaling))
         self.rotary_dim = cfg.rotary_dim
         self.register_buffer("cos", angle.cos().float(), persistent=False)  # [max_positions, half]
         self.register_buffer("sin", angle.sin().float(), persistent=False)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from engine.checkpoint_config import load_model_config
 from engine.config import DraftConfig
@@ -20,7 +22,7 @@ from engine.config_fields import read_json
 from engine.draft.block import BlockDraft
 from engine.dspark_config import draft_folder, has_draft, load_draft_config
 from engine.errors import EngineError
-from engine.layers import Rope, packed_rows
+from engine.layers import packed_rows
 from engine.model import Target
 from engine.quant.stored import StoredQuant, StoredTensors
 from engine.tensor_files import TensorFiles, Tensors
@@ -59,6 +61,16 @@ def fill(
     left = [n for n, p in module.named_parameters() if p.is_meta]
     if left:
         raise RuntimeError(f"no tensor fills {left[0]}")
+
+
+class _Undrawn(TorchFunctionMode):
+    """Modules made under it get no first values: drawing them without memory would load half of torch's compiler."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in ("kaiming_uniform_", "uniform_", "normal_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def _by_file(names: Names, tensors: Tensors) -> list[str]:
@@ -101,7 +113,7 @@ def load_target(folder: Path, *, dtype: torch.dtype = torch.float32, device: str
     tensors = StoredTensors(
         TensorFiles(folder, target_name(cfg, draft_inside=has_draft(raw))), StoredQuant.of(raw, folder)
     )
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         target = Target(cfg)
     fill(target, target_names(cfg), tensors, folder, dtype=dtype, device=device)
     if cfg.tie_embeddings and "lm_head.weight" in tensors:
@@ -110,7 +122,7 @@ def load_target(folder: Path, *, dtype: torch.dtype = torch.float32, device: str
             raise EngineError(f"{folder} says tie_word_embeddings and holds an lm_head.weight of its own",
                               "set tie_word_embeddings to what the model was trained with")  # fmt: skip
     _refuse_rest(tensors, folder)
-    target.rope, target.stored = Rope(cfg), tensors.sources
+    target.stored = tensors.sources
     return target.to(device=device, dtype=dtype).eval().requires_grad_(False)
 
 
@@ -126,19 +138,19 @@ def load_draft(folder: Path, target: Target, *, dtype: torch.dtype = torch.float
     cfg = load_draft_config(folder, layers=_layer_count(tensors) if inside else None)
     check_fit(cfg, target, folder)
     m = cfg.model
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         embed, head = nn.Embedding(m.vocab_size, m.hidden_size), nn.Linear(m.hidden_size, m.vocab_size, bias=False)
     for own, name in ((embed, "embed_tokens.weight"), (head, "lm_head.weight")):
         if name in tensors:
             fill(own, {"weight": (name,)}, tensors, folder, dtype=dtype, device=device)
     shared = (target.embed if embed.weight.is_meta else embed, target.head if head.weight.is_meta else head)
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         draft = BlockDraft(cfg, *shared)
     fill(draft, draft_names(cfg), tensors, folder, dtype=dtype, device=device)
     if not cfg.confidence:  # a head that config.json turns off may be there all the same
         tensors.drop(n for n in tensors.names() if n.startswith("confidence_head."))
     _refuse_rest(tensors, folder)
-    draft.rope, draft.stored = Rope(m), tensors.sources
+    draft.stored = tensors.sources
     return draft.to(device=device, dtype=dtype).eval().requires_grad_(False)
 
 
