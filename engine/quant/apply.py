@@ -79,7 +79,9 @@ def quantise_models(
     online = config_of(config, mode)
     found: dict[str, Resolved] = {}
     for name, (module, tensors) in models.items():
-        found[name] = resolve(online, linear_names(module, tensors, "" if name == "target" else f"{name}."))
+        prefix = "" if name == "target" else f"{name}."
+        sources = {prefix + layer: kind for layer, kind in getattr(module, "stored", {}).items()}
+        found[name] = resolve(online, linear_names(module, tensors, prefix), sources)
         device = next(module.parameters()).device
         quantise_module(module, found[name], mode=mode, cache=device.type == "cpu")
     notes = list(warnings(online, found["target"], found.get("draft")) if config.online_quant_config else ())

@@ -19,9 +19,10 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from engine.api import FinishReason, Request, SamplingParams
-from engine.checkpoint_config import load_draft_config, load_model_config
+from engine.checkpoint_config import load_model_config
 from engine.config import MAX_K, EngineConfig
 from engine.draft.block import BlockDraft
+from engine.dspark_config import load_draft_config
 from engine.llm import LLM
 from engine.model import Target
 from engine.training.calibrate import fit_temperatures, steps_of

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from engine import LLM, EngineConfig, Request, SamplingParams
-from engine.checkpoint_config import load_draft_config, load_model_config
+from engine.checkpoint_config import load_model_config
 from engine.draft.block import BlockDraft
 from engine.draft.scripted import Script, ScriptedDrafter
+from engine.dspark_config import load_draft_config
 from engine.model import Target
 from engine.weights import draft_names, save_checkpoint, target_names
 
