@@ -45,6 +45,7 @@ Quant = Annotated[str, typer.Option("--quant", "--preset", help="float32, bf16, 
 OnlineQuant = Annotated[str, typer.Option("--online-quant-config", help="Weights by layer: ATOM's JSON, or a file.")]
 Data = Annotated[Path | None, typer.Option(help="JSONL in place of the task's test data.")]
 Threads = Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice.")]
+Tp = Annotated[int, typer.Option("--tp", help="Ranks that share the model, a process each: 1, 2 or 4.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
@@ -79,6 +80,7 @@ def run(
     draft_width: Width = "k",
     batch: Batch = 64,
     threads: Threads = 0,
+    tp: Tp = 1,
     device: Device = "auto",
     prefix_cache: PrefixCache = True,
     runs_dir: RunsDir = Path("runs"),
@@ -97,7 +99,7 @@ def run(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
-        online_quant_config=online_quant_config,
+        online_quant_config=online_quant_config, tp=tp,
     )  # fmt: skip
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
     from evalkit import console

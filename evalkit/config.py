@@ -86,6 +86,7 @@ class Cell:
         draft_width: str = "k",
         batch: int = 64,
         threads: int = 0,
+        tp: int = 1,
         device: str = "auto",
         prefix_cache: bool = True,
         data: Path | None = None,
@@ -121,6 +122,7 @@ class Cell:
             max_batch=batch,
             prefix_cache=prefix_cache,
             threads=threads,
+            tp=tp,
             seed=seed,
         )
         return cls(
@@ -149,6 +151,8 @@ class Cell:
     def stem(self, task_name: str) -> str:
         """The readable part of a run's id."""
         parts = [task_name, self.target, self.draft, f"k{self.k}", self.quant]
+        if self.engine.tp > 1:
+            parts.append(f"tp{self.engine.tp}")
         if self.limit:
             parts.append(f"n{self.limit}")
         return "-".join("".join(c if c.isalnum() or c in "._" else "-" for c in p).strip("-.") for p in parts)

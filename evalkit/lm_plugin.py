@@ -30,7 +30,8 @@ from evalkit.harness import LM, Instance, arguments, lm_eval_command, register_m
 from evalkit.run import request_seed
 
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
-CELL_ARGS = ("model", "draft", "k", "quant", "draft_width", "batch", "threads", "device", "prefix_cache", "seed")
+CELL_ARGS = ("model", "draft", "k", "quant", "draft_width", "batch", "threads", "tp", "device", "prefix_cache",
+             "seed")  # fmt: skip
 
 
 @register_model("evalkit")
