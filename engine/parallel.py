@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
+import torch.distributed
 from torch import Tensor
-from torch.distributed.distributed_c10d import AllgatherOptions
 
 from engine.errors import EngineError
 from engine.request import Sequence
+
+dist: Any = torch.distributed  # groups outside the default one are made by classes that its stubs leave out
 
 
 class RankLost(Exception):
@@ -49,9 +50,7 @@ class Parallel:
         Raises RankLost after `timeout` seconds.
         """
         try:
-            store = dist.FileStore(meeting, self.size)
-            kind = dist.ProcessGroupNCCL if device.type == "cuda" else dist.ProcessGroupGloo
-            self._group = kind(store, self.rank, self.size, timedelta(seconds=timeout))
+            self._group = _group(dist.FileStore(meeting, self.size), self.rank, self.size, device, timeout)
         except RuntimeError as e:
             raise RankLost(str(e)) from None
         self._device = device
@@ -60,7 +59,7 @@ class Parallel:
         """[size, *x.shape]: x of every rank, the bytes of each as it has them. Raises RankLost."""
         whole = torch.empty(self.size, *x.shape, dtype=x.dtype, device=x.device)
         into, mine = ([t.view(torch.uint8) for t in whole.unbind(0)], x.contiguous().view(torch.uint8))
-        options = AllgatherOptions()
+        options = dist.distributed_c10d.AllgatherOptions()
         options.timeout = timedelta(seconds=self.timeout)
         try:
             self._group.allgather([into], [mine], options).wait()
@@ -101,3 +100,16 @@ class Parallel:
                               "run it again with tp 1; if it stays, report it as a bug")  # fmt: skip
         if found[0][0] and self.rank:
             raise Stopped
+
+
+def _group(store: Any, rank: int, size: int, device: torch.device, timeout: float) -> Any:
+    """A process group of this machine's ranks. gloo is told the loopback address: what a host's name stands for may
+    be another machine, or open to others."""
+    wait = timedelta(seconds=timeout)
+    if device.type == "cuda":
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = wait
+        return dist.ProcessGroupNCCL(store, rank, size, options)
+    options = dist.ProcessGroupGloo._Options()
+    options._timeout, options._devices = wait, [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+    return dist.ProcessGroupGloo(store, rank, size, options)

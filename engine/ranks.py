@@ -36,6 +36,7 @@ class Ranks:
 
     def __init__(self, config: EngineConfig, drafter: Drafter | None) -> None:
         self._size, self._folder = config.tp, TemporaryDirectory(prefix="evalkit-ranks-")
+        self.released = False  # the ranks have left the present call and wait for the next
         context = mp.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []

@@ -14,6 +14,7 @@ stream, so what a draft captures is the whole stream.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -77,7 +78,7 @@ def sum_over_ranks(module: nn.Module, parallel: Parallel) -> None:
         attention = getattr(layer, "attn", None)
         if isinstance(attention, Attention):
             for partial in (attention.o, layer.get_submodule("mlp")):
-                partial.register_forward_hook(lambda _module, _inputs, out: parallel.sum(out))
+                partial.register_forward_hook(_summed(parallel))
 
 
 class RowParallel(nn.Linear):
@@ -95,6 +96,10 @@ class RowParallel(nn.Linear):
         self.weight = nn.Parameter(whole.weight[:, part].clone(), requires_grad=False)
         self.bias = whole.bias if first else None  # added once
         self.register_buffer("row_amax", whole.weight.abs().amax(1, keepdim=True).float(), persistent=False)
+
+
+def _summed(parallel: Parallel) -> Callable[[nn.Module, object, Tensor], Tensor]:
+    return lambda _module, _inputs, out: parallel.sum(out)
 
 
 def _misfit(cfg: ModelConfig, size: int) -> str | None:
@@ -159,10 +164,11 @@ def _rows(parts: list[tuple[range, int]]) -> Tensor:
 
 def _columns_of(whole: nn.Linear, rows: Tensor) -> nn.Linear:
     """A column-parallel layer: the outputs `rows` of a linear layer."""
-    part = nn.Linear(whole.in_features, len(rows), bias=False, device="meta")
+    part = nn.Linear(whole.in_features, len(rows), bias=whole.bias is not None, device="meta")
     rows = rows.to(whole.weight.device)
     part.weight = nn.Parameter(whole.weight[rows], requires_grad=False)
-    part.bias = None if whole.bias is None else nn.Parameter(whole.bias[rows], requires_grad=False)
+    if whole.bias is not None:
+        part.bias = nn.Parameter(whole.bias[rows], requires_grad=False)
     return part
 
 

@@ -22,6 +22,7 @@ from engine.checkpoint_config import load_model_config
 from engine.draft.scripted import ScriptedDrafter
 from engine.errors import EngineError
 from engine.layers import MLP
+from engine.model import Target
 from engine.parallel import Parallel, RankLost, Stopped
 from engine.quant.linear import QuantLinear
 from engine.shard import RowParallel, local_config, shard_target
@@ -253,6 +254,10 @@ def test_the_sum_is_taken_in_the_order_of_ranks() -> None:
 # ------------------------------------------------------------------ the cut
 
 
+def _layer(target: Target, index: int) -> Any:
+    return target.layers[index]
+
+
 @pytest.mark.parametrize("tp", [2, 4])
 def test_a_rank_has_its_heads_and_its_part_of_each_expert(four: Tiny, one: Tiny, tp: int) -> None:
     for tiny, kv in ((four, 4 // tp), (one, 1)):
@@ -260,26 +265,27 @@ def test_a_rank_has_its_heads_and_its_part_of_each_expert(four: Tiny, one: Tiny,
         for rank in range(tp):
             target = load_target(tiny.target)
             shard_target(target, Parallel(rank, tp))
-            attention, moe = target.layers[1].attn, target.layers[1].mlp
-            assert (target.cfg.num_kv_heads, attention.kv_heads, target.layers[0].indexer.heads) == (kv, kv, kv)
+            layer, theirs = _layer(target, 1), _layer(whole, 1)
+            attention, moe = layer.attn, layer.mlp
+            assert (target.cfg.num_kv_heads, attention.kv_heads, _layer(target, 0).indexer.heads) == (kv, kv, kv)
             assert target.cfg.sparse is not None and target.cfg.sparse.index_heads == kv
             first = rank * whole.cfg.num_kv_heads // tp
-            dim, theirs = attention.head_dim, whole.layers[1].attn
+            dim = attention.head_dim
             rows = attention.qkv.weight.split([attention.heads * dim, kv * dim, kv * dim])
-            keys = theirs.qkv.weight[theirs.heads * dim :][first * dim : (first + kv) * dim]
+            keys = theirs.attn.qkv.weight[theirs.attn.heads * dim :][first * dim : (first + kv) * dim]
             assert torch.equal(rows[1], keys)
-            assert moe.down.shape[2] * tp == whole.layers[1].mlp.down.shape[2]
-            assert torch.equal(moe.gate.weight, whole.layers[1].mlp.gate.weight)
+            assert moe.down.shape[2] * tp == theirs.mlp.down.shape[2]
+            assert torch.equal(moe.gate.weight, theirs.mlp.gate.weight)
             assert torch.equal(target.head.weight, whole.head.weight)
 
 
 def test_ptpc_codes_are_those_of_the_whole_matrix(four: Tiny) -> None:
     """One scale serves a whole row, so a rank's codes are columns of the whole's."""
-    whole = load_target(four.target).layers[0].mlp
+    whole = _layer(load_target(four.target), 0).mlp
     assert isinstance(whole, MLP)
     target = load_target(four.target)
     shard_target(target, Parallel(1, 2))
-    down = target.layers[0].mlp.down
+    down = _layer(target, 0).mlp.down
     assert isinstance(down, RowParallel)
     ours = QuantLinear(down.weight, "ptpc_fp8", act="fp8", row_amax=down.row_amax)
     theirs = QuantLinear(whole.down.weight, "ptpc_fp8", act="fp8")
