@@ -54,7 +54,8 @@ class EngineConfig:
     num_pages: int = 0  # 0: enough for max_batch full-length sequences, within memory_limit_mb
     memory_limit_mb: int = 512  # for the KV cache
     prefix_cache: bool = True
-    threads: int = 0  # 0: leave torch's own choice
+    threads: int = 0  # of all ranks together; 0: leave torch's own choice
+    tp: int = 1  # ranks that share the model (tensor parallelism), a process and on a GPU a device each
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -75,7 +76,7 @@ class EngineConfig:
             raise EngineError(f"unknown dtype {self.dtype!r}", f"use auto or one of {', '.join(DTYPES)}")
         if self.threads < 0:
             raise EngineError(f"threads is {self.threads}", "give 0 (torch's own choice) or a positive number")
-        for name in ("max_batch", "max_batched_tokens", "page_size"):
+        for name in ("max_batch", "max_batched_tokens", "page_size", "tp"):
             if getattr(self, name) < 1:
                 raise EngineError(f"{name} is {getattr(self, name)}", "give a number of at least 1")
 

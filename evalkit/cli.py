@@ -143,8 +143,8 @@ def run(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
-        online_quant_config=online_quant_config, server=spec, verify=verify, forced_length=forced_length,
-        confidence_threshold=confidence_threshold, verify_rows=verify_rows,
+        online_quant_config=online_quant_config, server=spec, tp=1 if spec else tp, verify=verify,
+        forced_length=forced_length, confidence_threshold=confidence_threshold, verify_rows=verify_rows,
     )  # fmt: skip
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
     from evalkit import console

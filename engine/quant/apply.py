@@ -112,7 +112,7 @@ def quantise_module(module: nn.Module, resolved: Resolved, *, mode: QuantMode, c
                               f"{WEIGHT_FORMATS[name].multiple}", f"exclude {layer.name}")  # fmt: skip
         new = QuantLinear(
             old.weight, name, act=act_of(name, mode), bias=old.bias, packed=packed_rows(module, f"{layer.path}.weight"),
-            options=options, cache=cache,
+            options=options, cache=cache, row_amax=getattr(old, "row_amax", None),
         )  # fmt: skip
         parent, _, last = layer.path.rpartition(".")
         setattr(module.get_submodule(parent), last, new)

@@ -53,15 +53,19 @@ def build(
     max_positions: int = 128,
     block_size: int = 7,
     dense: bool = False,
+    heads: tuple[int, int] = (2, 1),
     **overrides: Any,
 ) -> Tiny:
-    """Write both checkpoints below `folder`. dense: without experts and block-sparse layers; overrides: config.json."""
+    """Write both checkpoints below `folder`. dense: without experts and block-sparse layers; overrides: config.json.
+
+    heads: attention and KV heads, of both.
+    """
     torch.manual_seed(seed)
     shape = {
         "vocab_size": len(VOCAB),
         "hidden_size": 32,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
+        "num_attention_heads": heads[0],
+        "num_key_value_heads": heads[1],
         "head_dim": 16,
         "rope_theta": 5000.0,
         "dense_intermediate_size": 48,
@@ -70,7 +74,7 @@ def build(
     }
     tiny = Tiny(folder / "target", folder / "draft")
     config = {"architectures": ["MiniMaxM3ForCausalLM"], "num_hidden_layers": layers}
-    config |= {"moe_layer_freq": [0] * layers} if dense else m3_parts(layers)
+    config |= {"moe_layer_freq": [0] * layers} if dense else m3_parts(layers, heads[1])
     _write(tiny.target / "config.json", shape | config | overrides)
     target = Target(load_model_config(tiny.target))
     _spread(target)
@@ -100,7 +104,7 @@ def build(
     return tiny
 
 
-def m3_parts(layers: int) -> dict[str, Any]:
+def m3_parts(layers: int, kv_heads: int = 1) -> dict[str, Any]:
     """What makes a target MiniMax-M3: experts in all layers but the first, sparse attention in all but the last."""
     return {
         "moe_layer_freq": [0, *[1] * (layers - 1)],
@@ -110,7 +114,7 @@ def m3_parts(layers: int) -> dict[str, Any]:
         "routed_scaling_factor": 2.0,
         "sparse_attention_config": {
             "sparse_attention_freq": [*[1] * (layers - 1), 0],
-            "sparse_num_index_heads": 1,
+            "sparse_num_index_heads": kv_heads,
             "sparse_index_dim": 16,
             "sparse_block_size": 4,
             "sparse_topk_blocks": 3,
