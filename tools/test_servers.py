@@ -134,7 +134,10 @@ def requirements(wheel: Path) -> list[str]:
         name = next(n for n in opened.namelist() if n.endswith(".dist-info/METADATA"))
         text = opened.read(name).decode()
     found = [Requirement(line) for line in Parser().parsestr(text).get_all("Requires-Dist") or []]
-    return [f"{r.name}{r.specifier}" for r in found if r.marker is None or r.marker.evaluate({"extra": ""})]
+    needed = [r for r in found if r.marker is None or r.marker.evaluate({"extra": ""})]
+    for r in needed:
+        r.marker = None
+    return [str(r) for r in needed]  # extras included: vLLM's server needs what fastapi[standard] brings
 
 
 def name_of(requirement: str) -> str:
