@@ -1,6 +1,6 @@
 """llama.cpp's own HTTP server, out of the xllamacpp wheel: what `llama-server` is where there is no such program.
 
-    python tools/llama_server.py --library FOLDER --model GGUF --name NAME --port PORT [--k K [--draft GGUF]]
+python tools/llama_server.py --library FOLDER --model GGUF --name NAME --port PORT [--k K [--draft GGUF]]
 """
 
 from __future__ import annotations
