@@ -109,8 +109,8 @@ def wait_ready(
             return
         if now - began > timeout:
             tail = f"; its log ends: {last_line(process.log)}" if process else ""
-            raise EvalkitError(f"{name} is not ready after {timeout:.0f} s ({why}){tail}",
-                               "raise --start-timeout, or look at the server's log")  # fmt: skip
+            fix = "raise --start-timeout, or look at the server's log" if process else "start it, or correct --base-url"
+            raise EvalkitError(f"{name} is not ready after {timeout:.0f} s ({why}){tail}", fix)
         if now - said >= SAY_EVERY:
             said = now
             tail = f"; {last_line(process.log)}" if process else ""
