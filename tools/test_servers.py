@@ -149,9 +149,17 @@ def equal(rows: Sequence[evidence.Row], ours: evidence.Run, theirs: evidence.Run
     other = [s.doc_id for s in theirs.samples if counts(mine[s.doc_id]) != counts(s)]
     if other or rows[0].length != rows[-1].length:
         raise Failed(f"{label}: steps differ in {len(other)} questions; {rows[0].length} and {rows[-1].length}")
-    if rows[-1].page != f"{rows[0].accepted} in {rows[0].steps}":
-        raise Failed(f"{label}: the page has {rows[-1].page}, our steps {rows[0].accepted} in {rows[0].steps}")
-    return f"{line}; the verify steps of every question are equal, and so are the sums of the counters"
+    told = theirs.counters.get("acceptance", {})
+    summed = told.get("accepted"), told.get("steps")
+    if summed != (rows[0].accepted, rows[0].steps):
+        raise Failed(
+            f"{label}: {summed} (accepted, steps) by its counters, {rows[0].accepted}, {rows[0].steps} by ours"
+        )
+    length = repr(1 + summed[0] / summed[1])
+    if length != rows[0].length:
+        raise Failed(f"{label}: accepted length {length} by its counters, {rows[0].length} by ours")
+    return (f"{line}; the verify steps of every question are equal, and its counters around the questions give "
+            f"{summed[0]} in {summed[1]}: accepted length {length}")  # fmt: skip
 
 
 def counts(sample: evidence.Sample) -> list[tuple[int, int]]:

@@ -39,7 +39,7 @@ def convert(folder: Path, out: Path, *, tokenizer: Path, pre: str) -> None:
 
     The `gguf` package must be importable.
     """
-    from gguf import GGUFWriter
+    from gguf import GGUFWriter  # pyright: ignore[reportMissingImports]
     from safetensors.numpy import load_file
 
     raw = json.loads((folder / "config.json").read_text())
