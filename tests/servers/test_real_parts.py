@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 
 import pytest
 
 from evalkit.records import Sample, StepRecord
 from tools.realservers.evidence import stop_was_a_draft
-from tools.realservers.install import name_of, requirements
+from tools.realservers.install import Failed, Skip, name_of, requirements, run
 from tools.realservers.page import markdown
 from tools.realservers.qwen3_gguf import name_of as gguf_name
 
@@ -45,3 +46,10 @@ def test_weights_have_llama_cpp_s_names():
 def test_the_page_says_what_was_skipped_and_why():
     case = {"title": "T", "about": "A.", "rows": [], "lines": [], "verdict": [], "skipped": "no such wheel"}
     assert "## T\n\nA.\n\nSKIP: no such wheel" in markdown({"cases": [case]})
+
+
+def test_a_package_that_cannot_be_had_is_a_skip_and_any_other_command_a_failure(tmp_path):
+    with pytest.raises(Skip, match=r"install .* failed: "):
+        run(sys.executable, "-m", "pip", "install", "--no-index", "--target", tmp_path, "no-such-package-of-ours")
+    with pytest.raises(Failed, match="failed: one line"):
+        run(sys.executable, "-c", "import sys; sys.exit('one line')")

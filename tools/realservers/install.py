@@ -26,11 +26,13 @@ class Skip(Exception):
 
 
 def run(*words: str | Path, **more: str) -> None:
-    """A command whose output is shown only where it fails."""
+    """A command whose output is shown only where it fails. Raises Skip where that is a package that can't be had."""
     done = subprocess.run([str(w) for w in words], env=os.environ | more, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, check=False)  # fmt: skip
     if done.returncode:
-        raise Failed(f"{Path(words[0]).name} {' '.join(map(str, words[1:4]))} failed:\n{done.stdout[-2000:]}")
+        said = next((x.strip() for x in reversed(done.stdout.splitlines()) if x.strip()), "no word")
+        getting = {"install", "download"} & set(map(str, words))
+        raise (Skip if getting else Failed)(f"{' '.join(map(str, words[1:4]))} ... {words[-1]} failed: {said[-300:]}")
 
 
 def fetched(folder: Path, requirement: str) -> Path:
