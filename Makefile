@@ -71,7 +71,7 @@ reference: setup ## Train the embedded model, record its golden and card (90 min
 test: setup ## All tests that need neither a GPU nor many minutes
 	@$(BIN)/python -m pytest -q -m 'not slow and not gpu' $(ARGS)
 
-test-servers: setup ## Install vLLM and a small real model in build/servers/ (4 GB) and hold evalkit against them
+test-servers: setup ## Install vLLM, llama.cpp and a small real model in build/servers/ (4 GB) and hold evalkit against them
 	@$(BIN)/python tools/test_servers.py $(if $(DATA),--data '$(DATA)') $(ARGS)
 
 check: setup ## Lint, format and types, changing nothing
