@@ -48,7 +48,9 @@ OnlineQuant = Annotated[str, typer.Option("--online-quant-config", help="Weights
 Data = Annotated[Path | None, typer.Option(help="JSONL in place of the task's test data.")]
 Threads = Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
-Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
+Batch = Annotated[int | None, typer.Option(help="Sequences decoded together.  [default: 64, or the preset's band]")]
+Mono = Annotated[str, typer.Option(help="Fused path for steps of few rows: auto, off, or require it for all steps.")]
+Graphs = Annotated[str, typer.Option(help="Pad decode batches for graphs: off, atom, dense, or sizes 1,2,4.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
 PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
 GateArgs = Annotated[list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).",
@@ -79,10 +81,12 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
     online_quant_config: OnlineQuant = "",
     draft_width: Width = "k",
-    batch: Batch = 64,
+    batch: Batch = None,
     threads: Threads = 0,
     device: Device = "auto",
     prefix_cache: PrefixCache = True,
+    mono: Mono = "auto",
+    graphs: Graphs = "off",
     runs_dir: RunsDir = Path("runs"),
     stop_early: Annotated[bool, typer.Option("--stop-early", help="End as soon as the accuracy is decided.")] = False,
     baseline: BaselineOpt = None,
@@ -132,7 +136,7 @@ def run(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
-        online_quant_config=online_quant_config, server=spec,
+        online_quant_config=online_quant_config, server=spec, mono=mono, graphs=graphs,
     )  # fmt: skip
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
     from evalkit import console

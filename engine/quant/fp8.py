@@ -55,6 +55,16 @@ def decode_fp8(
     return table.index_select(0, index).view(codes.shape).mul_(scale).to(dtype)
 
 
+def spread_fp8(codes: Tensor) -> Tensor:
+    """float16 [...] of uint8 codes [...]: each number over 256 for e4m3fn, over 128 for e4m3fnuz; NaN codes say nothing.
+
+    The bits of a code, moved, are those of a float16 with another bias, subnormal numbers too. A third of the time of
+    a look-up on a CPU. For codes that have a scale: it is NaN where a code is.
+    """
+    bits = codes.view(torch.int8).to(torch.int16)  # the sign goes into all upper bits
+    return bits.bitwise_left_shift_(7).bitwise_and_(~0x4000).view(torch.float16)
+
+
 def round_fp8(x: Tensor, dtype: torch.dtype = FP8) -> Tensor:
     """What cast_fp8 and back gives of finite x or NaN, as float32.
 
