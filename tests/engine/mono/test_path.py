@@ -88,7 +88,8 @@ def test_the_embedded_model_says_the_same() -> None:
     plain, mono = llm("off"), llm("require")
     a, b = plain.generate(ask), mono.generate(ask)
     assert [x.token_ids for x in a] == [x.token_ids for x in b]
-    assert mono.counters["mono_share"] == 1.0 and plain.counters["mono_refused"] == {"off": plain.counters["decode_ticks"]}
+    assert mono.counters["mono_share"] == 1.0
+    assert plain.counters["mono_refused"] == {"off": plain.counters["decode_ticks"]}
 
 
 def test_sampling_draws_the_same_tokens(tiny: Tiny) -> None:
@@ -105,8 +106,10 @@ def test_steps_that_are_too_wide_take_the_ordinary_path(tiny: Tiny) -> None:
     assert told["mono_steps"] + told["ordinary_steps"] == told["decode_ticks"]
 
 
-@pytest.mark.parametrize(("quant", "reason"), [("float32", "kv_format"), ("nvfp4", "kv_format"),
-                                               ("kv=fp8 kv[1]=bf16", "kv_format"), ("w=bf16 kv=fp8", "dtype")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("quant", "reason"),
+    [("float32", "kv_format"), ("nvfp4", "kv_format"), ("kv=fp8 kv[1]=bf16", "kv_format"), ("w=bf16 kv=fp8", "dtype")],
+)
 def test_other_formats_are_refused(tiny: Tiny, quant: str, reason: str) -> None:
     llm = tiny.llm(k=0, quant=quant)
     llm.generate(requests(prompts(1), max_tokens=4))
