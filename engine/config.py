@@ -80,9 +80,7 @@ class EngineConfig:
     @property
     def graph_sizes(self) -> tuple[int, ...]:
         """Sizes that decode batches are padded to, in sequences; () where they are not."""
-        return graph_sizes(
-            self.graphs, max_batch=self.max_batch, max_batched_tokens=self.max_batched_tokens, k=self.k
-        )
+        return graph_sizes(self.graphs, max_batch=self.max_batch, max_batched_tokens=self.max_batched_tokens, k=self.k)
 
     def _check_paths(self) -> None:
         sizes = self.graph_sizes

@@ -108,8 +108,8 @@ class Cell:
         """A Cell from the words of the command line: names or folders for `model` and `draft`.
 
         K is 7 unless given, and 0 where there is no draft; K=0 turns the draft off. `quant` is a preset or words such
-        as `w=ptpc_fp8 kv=nvfp4`; `online_quant_config` is JSON, or a file that holds it. `batch` is 64 unless given, and
-        with a preset that is a band of concurrency the most requests of the band.
+        as `w=ptpc_fp8 kv=nvfp4`; `online_quant_config` is JSON, or a file that holds it. `batch` is 64 unless given,
+        and with a preset that is a band of concurrency the most requests of the band.
         """
         if server is not None and (mono, graphs) != ("auto", "off"):
             raise EvalkitError("--mono and --graphs are of the built-in engine", "leave them away, or use --server-arg")

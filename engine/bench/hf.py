@@ -19,14 +19,17 @@ import torch
 def write_qwen3(folder: Path, reference: Path) -> None:
     """A Qwen3 checkpoint of random weights (seed 0) in the shape of the target in `reference`, with its tokenizer."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     like: dict[str, Any] = json.loads((reference / "config.json").read_text(encoding="utf-8"))
     same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
             "max_position_embeddings", "rms_norm_eps", "eos_token_id", "pad_token_id")  # fmt: skip
     torch.manual_seed(0)
     config = Qwen3Config(
         **{name: like[name] for name in same}, intermediate_size=like["dense_intermediate_size"], bos_token_id=None,
-        tie_word_embeddings=False, initializer_range=0.2, rope_theta=like["rope_theta"],
+        tie_word_embeddings=False, initializer_range=0.2,
+        rope_parameters={"rope_type": "default", "rope_theta": like["rope_theta"]},
     )  # fmt: skip
     Qwen3ForCausalLM(config).save_pretrained(folder)
     _plain_config(folder / "config.json", like["rope_theta"])
@@ -43,12 +46,12 @@ def generator(folder: Path) -> Callable[[Sequence[int], int], list[int]]:
     """generate(ids, max_tokens) -> the tokens after ids: greedy, one sequence, with transformers' own cache."""
     from transformers import Qwen3ForCausalLM
 
-    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model: Any = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
     def generate(ids: Sequence[int], max_tokens: int) -> list[int]:
         rows = torch.tensor([list(ids)])
         with torch.inference_mode():
-            out = model.generate(  # pyright: ignore[reportCallIssue]
+            out = model.generate(
                 rows, attention_mask=torch.ones_like(rows), do_sample=False, use_cache=True, min_new_tokens=max_tokens,
                 max_new_tokens=max_tokens,
             )  # fmt: skip

@@ -11,10 +11,10 @@ INTRO = """# Speed
 
 Written by `make bench ARGS="--write docs/bench.md"`: nothing here is typed by hand.
 
-All ways of one section ran in turn in one process, {rounds} rounds, {threads} thread(s), after one run to warm up. A ratio
-is taken round by round; median (smallest .. largest). Rates are tokens a second of the process's CPU time, prefill
-included: with one thread that is wall time on a machine of one's own. They hold for this machine ({machine}), the ratios
-for more.
+All ways of one section ran in turn in one process, {rounds} rounds, {threads} thread(s), after one run to warm up. A
+ratio is taken round by round; median (smallest .. largest). Rates are tokens a second of the process's CPU time,
+prefill included: with one thread that is wall time on a machine of one's own. They hold for this machine ({machine}),
+the ratios for more.
 
 No GPU was at hand: nothing on this page ran on one. Graph capture (`engine/graphs.py`) has not been run on a GPU at
 all; its sizes, padding and counts are tested on the CPU, where every padded batch runs eagerly.
@@ -46,7 +46,14 @@ def page(sections: Sequence[Section], *, rounds: int, threads: int, machine: str
 
 
 def section_text(section: Section) -> str:
-    lines = [f"## {section.title}", "", section.words, "", "| | median | smallest .. largest | asked |", "|---|---|---|---|"]
+    lines = [
+        f"## {section.title}",
+        "",
+        section.words,
+        "",
+        "| | median | smallest .. largest | asked |",
+        "|---|---|---|---|",
+    ]
     for row in section.rows:
         form = ".0f" if row.unit == "tokens/s" else ".2f"
         unit = "" if row.unit == "x" else f" {row.unit}"

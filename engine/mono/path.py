@@ -13,106 +13,20 @@ from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.batch import Batch
-from engine.config import ModelConfig, SparseConfig
+from engine.config import SparseConfig
 from engine.errors import EngineError
-from engine.indexer import Indexer, block_scores, choose_blocks
+from engine.indexer import block_scores, choose_blocks
 from engine.kv_cache import KVCache
-from engine.layers import MLP, DecoderLayer, RMSNorm
+from engine.layers import DecoderLayer
 from engine.model import Target
-from engine.moe import MoE
+from engine.mono.weights import Dense, Layer, norm_scale
 from engine.quant.fp8 import FP8, FP8_MAX, cast_fp8, decode_fp8, spread_fp8
-from engine.quant.linear import QuantLinear
 
 CHECK_LIMIT = 0.1  # see compare
 FP8_SPREAD = 256.0  # what spread_fp8 leaves out of e4m3fn
-
-
-class Packed:
-    """x [rows, in] -> [rows, out] of a linear layer, with `scale` [in] (a norm's) put on x first.
-
-    A plain weight holds the scale already. PTPC rounds the scaled x to fp8, so there it stays outside, and the
-    weight is decoded with its own scales. Other formats are asked as they are.
-    """
-
-    def __init__(self, linear: nn.Module, scale: Tensor | None = None) -> None:
-        self.ptpc = isinstance(linear, QuantLinear) and linear.is_ptpc and linear.options.fp8 == FP8
-        self.module = linear if isinstance(linear, QuantLinear) and not self.ptpc else None
-        self.scale = scale if isinstance(linear, QuantLinear) else None
-        if self.module is not None:
-            return
-        if isinstance(linear, QuantLinear):
-            weight, bias = linear.dequantised(), linear.bias
-        else:
-            weight, bias = cast(Tensor, linear.weight).float(), cast("Tensor | None", linear.bias)
-            weight = weight if scale is None else weight * scale
-        self.weight, self.bias = weight.detach().contiguous(), bias
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if self.scale is not None:
-            x = x * self.scale
-        if self.module is not None:
-            return self.module(x)
-        if not self.ptpc:
-            return F.linear(x, self.weight, self.bias)
-        top = x.abs().amax(-1, keepdim=True).div_(FP8_MAX)
-        top = torch.where(top == 0, 1.0, top)
-        y = F.linear((x / top).to(FP8).float(), self.weight).mul_(top)
-        return y if self.bias is None else y.add_(self.bias)
-
-
-class Experts:
-    """MoE.forward for few rows: the chosen experts' weights are gathered, and each place is one product of a batch."""
-
-    def __init__(self, moe: MoE, scale: Tensor) -> None:
-        self.moe, self.cfg, self.scale = moe, moe.cfg, scale
-        self.gate = (moe.gate.weight.float() * scale).contiguous()
-        self.gate_up, self.down = moe.gate_up.detach(), moe.down.detach()
-        self.shared = None if moe.shared is None else Dense(moe.shared, scale)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        scores = F.linear(x, self.gate).sigmoid_()
-        order = (scores + self.moe.correction_bias).sort(dim=-1, descending=True, stable=True).indices
-        ids = order[:, : self.moe.chosen]
-        weights = scores.gather(1, ids)
-        weights = weights.div_(weights.sum(-1, keepdim=True)).mul_(self.moe.scaling)
-        rows, flat = x.shape[0], ids.flatten()
-        scaled = (x * self.scale).unsqueeze(1).expand(-1, self.moe.chosen, -1).reshape(rows * self.moe.chosen, -1, 1)
-        inner = _gate(torch.bmm(self.gate_up.index_select(0, flat), scaled).squeeze(-1), self.cfg)
-        done = torch.bmm(self.down.index_select(0, flat), inner.unsqueeze(-1)).view(rows, self.moe.chosen, -1)
-        y = torch.bmm(weights.unsqueeze(1), done).squeeze(1)
-        return y if self.shared is None else y.add_(self.shared(x))
-
-
-class Dense:
-    """MLP.forward; `scale` is that of the norm before it."""
-
-    def __init__(self, mlp: MLP, scale: Tensor) -> None:
-        self.cfg, self.gate_up, self.down = mlp.cfg, Packed(mlp.gate_up, scale), Packed(mlp.down)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.down(_gate(self.gate_up(x), self.cfg))
-
-
-class Layer:
-    """One decoder layer's packed weights."""
-
-    def __init__(self, layer: DecoderLayer) -> None:
-        attn = layer.attn
-        before, after = _norm_scale(layer.input_norm), _norm_scale(layer.post_norm)
-        self.qkv, self.o = Packed(attn.qkv, before), Packed(attn.o)
-        self.heads, self.kv_heads, self.head_dim = attn.heads, attn.kv_heads, attn.head_dim
-        q = _norm_scale(attn.q_norm) * attn.head_dim**-0.5  # the softmax scale rides on the queries
-        self.qk_scale = torch.cat((q.expand(attn.heads, -1), _norm_scale(attn.k_norm).expand(attn.kv_heads, -1)))
-        self.index: Packed | None = None
-        if isinstance(layer.indexer, Indexer):
-            made = layer.indexer
-            self.index = Packed(made.qk, before)
-            q_scale, k_scale = _norm_scale(made.q_norm), _norm_scale(made.k_norm)
-            self.index_scale = torch.cat((q_scale.expand(made.heads, -1), k_scale[None]))
-        self.mlp = Experts(layer.mlp, after) if isinstance(layer.mlp, MoE) else Dense(cast(MLP, layer.mlp), after)
 
 
 class _Pages(NamedTuple):
@@ -152,7 +66,7 @@ class MonoPath:
     def __init__(self, target: Target, cache: KVCache) -> None:
         self.target, self.cache, self.cfg = target, cache, target.cfg
         self.layers = [Layer(cast(DecoderLayer, layer)) for layer in target.layers]
-        self.last_scale = _norm_scale(target.norm)
+        self.last_scale = norm_scale(target.norm)
         self.pages = [_pages(cache, i) for i in range(target.cfg.num_layers)]
         half, size = target.cfg.rotary_dim // 2, target.cfg.head_dim
         self.turn = _turn(half, size, cache.device)
@@ -295,10 +209,6 @@ def _normed(x: Tensor, eps: float) -> Tensor:
     return x * root
 
 
-def _norm_scale(norm: RMSNorm) -> Tensor:
-    return norm.scale().detach()
-
-
 def _turn(half: int, size: int, device: torch.device) -> Tensor:
     """int64 [size]: where RoPE takes the other half of a pair from; places it leaves alone point at themselves."""
     places = torch.arange(size, device=device)
@@ -314,16 +224,6 @@ def _turned(x: Tensor, step: _Step, turn: Tensor) -> Tensor:
     return torch.addcmul(x * cos[..., :size], x.index_select(-1, turn), sin[..., :size])
 
 
-def _gate(gate_up: Tensor, cfg: ModelConfig) -> Tensor:
-    """layers.gated, in place where it may be."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    if cfg.activation != "swigluoai":
-        return F.silu(gate).mul_(up)
-    gate = gate.clamp_(max=cfg.swiglu_limit)
-    gate = gate * torch.sigmoid(gate * cfg.swiglu_alpha)
-    return torch.addcmul(gate, gate, up.clamp_(-cfg.swiglu_limit, cfg.swiglu_limit))
-
-
 def compare(target: Target, batch: Batch, found: tuple[Tensor, Tensor], plain: tuple[Tensor, Tensor]) -> float:
     """Mono against the ordinary path on one step: the largest difference of a logit, over the largest logit.
 
@@ -336,6 +236,7 @@ def compare(target: Target, batch: Batch, found: tuple[Tensor, Tensor], plain: t
     share = float((gap / there.abs().amax(-1)).max())
     lost = there.amax(-1) - there.gather(1, here.argmax(-1, keepdim=True)).squeeze(1)  # of the ordinary path's own best
     if not (share <= CHECK_LIMIT and bool((lost <= 2 * gap).all())):
-        raise EngineError(f"Mono and the ordinary path differ by {share:.3f} of the largest logit in a step of "
-                          f"{int(real.sum())} rows; {CHECK_LIMIT} is the limit", "use --mono off and report it")  # fmt: skip
+        words = f"Mono and the ordinary path differ by {share:.3f} of the largest logit in a step of "
+        raise EngineError(f"{words}{int(real.sum())} rows; {CHECK_LIMIT} is the limit",
+                          "use --mono off and report it")  # fmt: skip
     return share

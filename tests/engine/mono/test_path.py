@@ -13,7 +13,7 @@ from engine import Request, SamplingParams
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.llm import LLM
-from engine.mono.path import Packed
+from engine.mono.weights import Packed
 from engine.quant.linear import QuantLinear
 from tests.engine.tiny import Tiny, build, prompts, requests
 
