@@ -131,6 +131,9 @@ class LLM:
         made = Runner(
             self.target, self.drafter, self.cache, config.k, router=router, mono=mono, check=config.mono_check
         )
+        if config.graph_sizes and self.device.type == "cuda" and cfg.moe:
+            raise EngineError(f"graphs is {config.graphs}, and the target has experts: how many rows each gets is read "
+                              "on the host, which no graph can hold", "use --graphs off")  # fmt: skip
         if config.graph_sizes:
             made.graphs = Graphs(
                 made.ordinary, sizes=config.graph_sizes, width=config.k + 1, device=self.device,

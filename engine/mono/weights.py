@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from engine.config import ModelConfig
 from engine.indexer import Indexer
 from engine.layers import MLP, DecoderLayer, RMSNorm
-from engine.moe import MoE
+from engine.moe import FEW, MoE
 from engine.quant.fp8 import FP8, FP8_MAX
 from engine.quant.linear import QuantLinear
 
@@ -50,12 +50,11 @@ class Packed:
 
 
 class Experts:
-    """MoE.forward for few rows: the chosen experts' weights are gathered, and each place is one product of a batch."""
+    """MoE.forward: the router's norm is in its matrix; up to moe.FEW places the chosen experts' weights are gathered."""
 
     def __init__(self, moe: MoE, scale: Tensor) -> None:
-        self.moe, self.cfg, self.scale = moe, moe.cfg, scale
+        self.moe, self.scale = moe, scale
         self.gate = (moe.gate.weight.float() * scale).contiguous()
-        self.gate_up, self.down = moe.gate_up.detach(), moe.down.detach()
         self.shared = None if moe.shared is None else Dense(moe.shared, scale)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -63,12 +62,10 @@ class Experts:
         order = (scores + self.moe.correction_bias).sort(dim=-1, descending=True, stable=True).indices
         ids = order[:, : self.moe.chosen]
         weights = scores.gather(1, ids)
-        weights = weights.div_(weights.sum(-1, keepdim=True)).mul_(self.moe.scaling)
-        rows, flat = x.shape[0], ids.flatten()
-        scaled = (x * self.scale).unsqueeze(1).expand(-1, self.moe.chosen, -1).reshape(rows * self.moe.chosen, -1, 1)
-        inner = _gate(torch.bmm(self.gate_up.index_select(0, flat), scaled).squeeze(-1), self.cfg)
-        done = torch.bmm(self.down.index_select(0, flat), inner.unsqueeze(-1)).view(rows, self.moe.chosen, -1)
-        y = torch.bmm(weights.unsqueeze(1), done).squeeze(1)
+        weights = weights.div_(weights.sum(-1, keepdim=True))
+        scaled = x * self.scale
+        few = ids.numel() <= FEW
+        y = self.moe.gathered(scaled, ids, weights) if few else self.moe.by_expert(scaled, ids, weights)
         return y if self.shared is None else y.add_(self.shared(x))
 
 
