@@ -50,7 +50,7 @@ class Packed:
 
 
 class Experts:
-    """MoE.forward: the router's norm is in its matrix; up to moe.FEW places the chosen experts' weights are gathered."""
+    """MoE.forward, with the norm of the router's input in its matrix."""
 
     def __init__(self, moe: MoE, scale: Tensor) -> None:
         self.moe, self.scale = moe, scale
