@@ -91,8 +91,8 @@ def by_k(args: argparse.Namespace) -> Section:
     rows.append(plain(rates, "K=0, batch 1", "plain torch loop, batch 1"))
     words = (
         f"The embedded target and its DSpark draft, float32, greedy, {args.tokens} tokens a prompt whatever the model "
-        "says, so that K=0 and K=7 do the same work; past the end of an answer drafts are easier or harder than in use. "
-        "The plain loop attends to all keys, the engine to the blocks that its index picks."
+        "says, so that K=0 and K=7 do the same work; past the end of an answer drafts are easier or harder than in "
+        "use. The plain loop attends to all keys, the engine to the blocks that its index picks."
     )
     return Section("By K and batch", words, rows)
 
