@@ -86,7 +86,7 @@ def test_what_graphs_pad_counts_for_mono(tiny: Tiny) -> None:
     """Five requests at K=2 are 15 rows; padded to 8 they are 24."""
     ask = requests(prompts(5, shared=0), max_tokens=8)
     for graphs, reason in (("off", {}), ("8", {"rows": 1})):
-        llm = tiny.llm(k=2, max_batch=8 if graphs == "8" else 5, quant="fp8", graphs=graphs)
+        llm = tiny.llm(k=2, max_batch=8 if graphs == "8" else 5, quant="fp8", mono="auto", graphs=graphs)
         llm.generate(ask)
         refused = llm.counters["mono_refused"]
         assert set(refused) == set(reason)

@@ -61,7 +61,7 @@ def test_the_record_says_which_path_served(tmp_path_factory: pytest.TempPathFact
     tiny = build(tmp_path_factory.mktemp("tiny"))
 
     def run_of(max_batch: int) -> Run:
-        llm = tiny.llm(k=7, quant="fp8", max_batch=max_batch, graphs="dense")
+        llm = tiny.llm(k=7, quant="fp8", max_batch=max_batch, mono="auto", graphs="dense")
         llm.generate(requests(prompts(4), max_tokens=8))
         return dataclasses.replace(make_run(), counters=llm.counters)
 

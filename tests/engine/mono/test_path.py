@@ -62,7 +62,7 @@ def test_the_text_with_quantised_weights(dense: Tiny, shares: list[float], quant
 
 def test_a_wrong_step_is_told_by_the_check(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mono_path, "FP8_SPREAD", 128.0)  # every key and value at half its size
-    llm = tiny.llm(k=3, max_batch=2, quant="fp8", mono_check=True)
+    llm = tiny.llm(k=3, max_batch=2, quant="fp8", mono="auto", mono_check=True)
     with pytest.raises(EngineError, match="Mono and the ordinary path differ by"):
         llm.generate(requests(prompts(3), max_tokens=20))
 
@@ -99,7 +99,7 @@ def test_sampling_draws_the_same_tokens(tiny: Tiny) -> None:
 
 
 def test_steps_that_are_too_wide_take_the_ordinary_path(tiny: Tiny) -> None:
-    llm = tiny.llm(k=7, max_batch=4, quant="fp8")
+    llm = tiny.llm(k=7, max_batch=4, quant="fp8", mono="auto")
     llm.generate(requests(prompts(5), max_tokens=12))
     told = llm.counters
     assert 0 < told["mono_share"] < 1 and told["mono_refused"] == {"rows": told["ordinary_steps"]}
@@ -111,7 +111,7 @@ def test_steps_that_are_too_wide_take_the_ordinary_path(tiny: Tiny) -> None:
     [("float32", "kv_format"), ("nvfp4", "kv_format"), ("kv=fp8 kv[1]=bf16", "kv_format"), ("w=bf16 kv=fp8", "dtype")],
 )
 def test_other_formats_are_refused(tiny: Tiny, quant: str, reason: str) -> None:
-    llm = tiny.llm(k=0, quant=quant)
+    llm = tiny.llm(k=0, quant=quant, mono="auto")
     llm.generate(requests(prompts(1), max_tokens=4))
     told = llm.counters
     assert told["mono_refused"] == {reason: told["decode_ticks"]} and "mono_share" not in told
