@@ -28,12 +28,13 @@ def use_triton(device: torch.device | str) -> bool:
     return torch.device(device).type == "cuda" and _has_triton()
 
 
+KERNEL_FORMATS = ("float32", "bf16", "fp8", "nvfp4")  # others (fp8_fnuz, a global scale) take the twin on any device
 FP4_INDEX = {"fp4_nv": "nvfp4", "fp4_mx": "mxfp4"}  # an index format -> the number format of its vectors
 
 
 def store_kv(k: Tensor, v: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
     """Encode k and v [rows, kv_heads, head_dim] in a format of quant.FORMATS into slots int64 [rows]; -1: nowhere."""
-    if use_triton(k.device):
+    if use_triton(k.device) and fmt in KERNEL_FORMATS:
         from engine.kernels import store
 
         return store.store_kv(k, v, slots, pages, fmt)
@@ -71,7 +72,7 @@ def paged_attention(
     blocks: int32 [rows, kv_heads, topk] or None for all: block ids of `block_size` tokens, those in use first,
     then -1; the row then sees only tokens of these blocks, for all query heads of the KV head.
     """
-    if use_triton(q.device):
+    if use_triton(q.device) and fmt in KERNEL_FORMATS:
         from engine.kernels import attention as chosen
     else:
         chosen = reference

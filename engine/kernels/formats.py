@@ -47,7 +47,7 @@ def encode_fp8(x):
     """Bytes [R, D] and scale float32 [R] of float32 x [R, D]; twin: quant.encode_fp8."""
     scale = tl.div_rn(tl.max(tl.abs(x), 1), FP8_MAX)
     scale = tl.where(scale == 0.0, 1.0, scale)
-    scale = tl.where(any_nan(x, 1), float("nan"), scale)
+    scale = tl.where(any_nan(x, 1) | (scale == float("inf")), float("nan"), scale)
     spread = tl.broadcast_to(tl.expand_dims(scale, 1), x.shape)
     return to_fp8(tl.div_rn(x, spread)), scale
 
@@ -93,7 +93,7 @@ def encode_nvfp4(x, R: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def encode_mxfp4(x, R: tl.constexpr, D: tl.constexpr):
-    """Bytes uint8 [R, D/2] and E8M0 bytes uint8 [R, D/32] of float32 x [R, D]; twin: reference.encode_mxfp4.
+    """Bytes uint8 [R, D/2] and E8M0 bytes uint8 [R, D/32] of float32 x [R, D]; twin: quant.mx.encode_mxfp4, "up".
 
     Scale 2^ceil(log2(max(amax, 6 * 2^-126) / 6)): the quotient's exponent, one more where its mantissa is not 0.
     """

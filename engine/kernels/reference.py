@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from engine import sampling, verify
-from engine.quant import FORMATS, FP8, FP8_MAX, decode_fp8, decode_nvfp4, encode_fp8, encode_nvfp4, round_fp4
+from engine.quant import FORMATS, FP8, FP8_MAX, decode_fp8, decode_nvfp4, encode_fp8, encode_nvfp4
+from engine.quant.mx import decode_mxfp4, encode_mxfp4
 
 NAN_SCORE, INIT_SCORE, LOCAL_SCORE = -1e30, 1e30, 1e29
-MX_BLOCK = 32
 
 
 def store_kv(k: Tensor, v: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
@@ -37,7 +37,7 @@ def encode_index(x: Tensor, fmt: str) -> tuple[Tensor, ...]:
         packed, scales = encode_nvfp4(x)
         return packed, scales.view(torch.uint8)
     if fmt == "mxfp4":
-        return encode_mxfp4(x)
+        return encode_mxfp4(x, "up")
     return (x.to(torch.float32 if fmt == "float32" else torch.bfloat16),)
 
 
@@ -48,35 +48,6 @@ def decode_index(parts: tuple[Tensor, ...], fmt: str) -> Tensor:
     if fmt == "nvfp4":
         return decode_nvfp4(parts[0], parts[1])
     return decode_mxfp4(*parts) if fmt == "mxfp4" else parts[0].float()
-
-
-def encode_mxfp4(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Packed uint8 [..., w/2] and E8M0 bytes uint8 [..., w/32] of x [..., w].
-
-    Scale 2^ceil(log2(max(amax, 6 * 2^-126) / 6)), so nothing saturates; a zero block is byte 0, a block with a
-    NaN or an infinity byte 255 (NaN), both with codes 0.
-    """
-    blocks = x.float().unflatten(-1, (-1, MX_BLOCK))
-    amax = blocks.abs().amax(-1, keepdim=True)
-    bad = ~amax.isfinite()
-    mantissa, exponent = torch.frexp(torch.where(bad, 1.0, amax).clamp(min=6.0 * 2.0**-126) / 6.0)
-    power = torch.where(mantissa == 0.5, exponent - 1, exponent) + 127
-    power = torch.where(amax == 0, 0, power)
-    inverse = torch.where((amax == 0) | bad, 0.0, torch.ldexp(torch.ones_like(amax), 127 - power))
-    values = round_fp4(torch.where(bad, 0.0, blocks) * inverse).flatten(-2)
-    steps = torch.tensor((0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0), device=x.device)
-    codes = torch.searchsorted(steps, values.abs().contiguous()).to(torch.uint8)
-    codes = torch.where(values < 0, codes + 8, codes).to(torch.uint8)
-    return codes[..., 0::2] | (codes[..., 1::2] << 4), torch.where(bad, 255, power).squeeze(-1).to(torch.uint8)
-
-
-def decode_mxfp4(packed: Tensor, scales: Tensor) -> Tensor:
-    """float32 [..., w] of packed uint8 [..., w/2] and E8M0 bytes uint8 [..., w/32]."""
-    steps = torch.tensor((0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0), device=packed.device)
-    values = torch.cat((steps, -steps))[torch.stack((packed & 15, packed >> 4), dim=-1).flatten(-2).int()]
-    factor = torch.ldexp(torch.ones(scales.shape, device=packed.device), scales.int() - 127)
-    factor = torch.where(scales == 255, torch.nan, factor).unsqueeze(-1)
-    return (values.unflatten(-1, (-1, MX_BLOCK)) * factor).flatten(-2)
 
 
 def paged_attention(

@@ -115,7 +115,7 @@ def _mxfp4(name: str) -> KVFormat:
     return KVFormat(
         name=name,
         parts=lambda head_dim: (Part(head_dim // 2, torch.uint8), Part(head_dim // MX_BLOCK, torch.uint8)),
-        encode=encode_mxfp4,
+        encode=lambda x: encode_mxfp4(x, "up"),  # as ATOM's FP4 indexer: nothing saturates
         decode=lambda stored, out: decode_mxfp4(stored[0], stored[1], out),
         block=MX_BLOCK,
     )

@@ -41,6 +41,7 @@ def encode_fp8(x: Tensor, dtype: torch.dtype = FP8, *, amax: Tensor | None = Non
     x = x.float()
     scale = (x.abs().amax(-1, keepdim=True) if amax is None else amax) / top
     scale = torch.where(scale == 0, 1.0, scale)
+    scale = torch.where(scale.isinf(), torch.nan, scale)
     return (x / scale).clamp_(-top, top).to(dtype), scale
 
 

@@ -93,7 +93,7 @@ def test_draws_depend_on_key_position_and_purpose_alone() -> None:
 
 @pytest.mark.stat
 def test_draws_are_uniform_and_independent() -> None:
-    """Seeds 0..99 x 200 positions, false alarm 1e-4 for each of the 10 checks."""
+    """Seeds 0..99 x 200 positions, false alarm 1e-4 for each of the 13 checks."""
     keys = np.array([request_key(0, s) for s in range(100)], dtype=np.uint64)
     starts = np.zeros(100, dtype=np.int64)
     by_purpose = [uniforms(keys, starts, 200, p).numpy() for p in Purpose]
@@ -102,8 +102,10 @@ def test_draws_are_uniform_and_independent() -> None:
         assert kstest(u.ravel(), "uniform").pvalue > 1e-4
         assert float(pearsonr(u[:, :-1].ravel(), u[:, 1:].ravel())[1]) > 1e-4  # pyright: ignore
         assert float(pearsonr(u[:-1].ravel(), u[1:].ravel())[1]) > 1e-4  # pyright: ignore
-    a, b, c = (np.floor(u.ravel() * 4).astype(int) for u in by_purpose)
-    cells = np.bincount(a * 16 + b * 4 + c, minlength=64)
+    cells = np.zeros(by_purpose[0].size, dtype=int)
+    for u in by_purpose:
+        cells = cells * 4 + np.floor(u.ravel() * 4).astype(int)
+    cells = np.bincount(cells, minlength=4 ** len(by_purpose))
     assert chisquare(cells).pvalue > 1e-4
 
 

@@ -132,7 +132,6 @@ def test_remote_code_only_where_a_flag_says_so():
     (["--engine", "vllmm"], "did you mean vllm?"),
     (["--engine", "openai"], "no server to start"),
     (["--base-url", "nowhere"], "is no address"),
-    (["--tp", "4"], "--tp is for a server"),
     (["--engine", "vllm", "--graph-sizes", "1,x"], "expected whole numbers"),
     (["--engine", "vllm", "--extra-body", "["], "is no JSON"),
     (["--engine", "vllm", "--server-env", "A"], "no NAME=VALUE"),

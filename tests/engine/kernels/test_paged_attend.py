@@ -49,7 +49,7 @@ def test_dense_layers(name: str, fmt: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert a[:-1].view(torch.uint8).equal(b[:-1].view(torch.uint8))
 
 
-@pytest.mark.parametrize("index_format", ["float32", "nvfp4"])
+@pytest.mark.parametrize("index_format", ["float32", "fp4_nv"])
 def test_block_sparse_layers_and_a_shared_pick(index_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seqs = LONG["ragged"]
     table = make_table(seqs, spare_columns=1)
