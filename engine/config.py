@@ -56,7 +56,7 @@ class QuantMode:
 class EngineConfig:
     """One way to run a target with a draft.
 
-    `draft` names the method: none, dspark, ngram or scripted; `draft_path` is a checkpoint folder where
+    `draft` names the method: none, dspark, eagle3, ngram or scripted; `draft_path` is a checkpoint folder where
     the method has weights. `draft_width` "k" drafts blocks of K slots, as ATOM does; "block" drafts the
     trained block size and keeps the first K, as DeepSpec does: two different drafts, so it is recorded.
     """
@@ -80,7 +80,7 @@ class EngineConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        methods = ("none", "dspark", "ngram", "scripted")
+        methods = ("none", "dspark", "eagle3", "ngram", "scripted")
         if self.draft not in methods:
             hint = nearest(self.draft, methods)
             raise EngineError(f"unknown draft {self.draft!r}", f"{hint}use one of {', '.join(methods)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -225,7 +226,9 @@ def _layers(target: Target, drafter: Drafter | None, quant: QuantMode) -> list[L
         )
     if drafter and drafter.kv:
         d = drafter.kv
-        layers += [LayerSpec(format=quant.act, kv_heads=d.num_kv_heads, head_dim=d.head_dim)] * d.num_layers
+        spec = LayerSpec(format=quant.act, kv_heads=d.num_kv_heads, head_dim=d.head_dim)
+        first = replace(spec, index_format=quant.act, index_dim=drafter.kept_size) if drafter.kept_size else spec
+        layers += [first] + [spec] * (d.num_layers - 1)
     return layers
 
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from engine.checkpoint_config import load_draft_config, load_model_config
 from engine.config import DraftConfig, ModelConfig, MoEConfig
 from engine.draft.block import BlockDraft
+from engine.draft.eagle3_model import Eagle3Draft
+from engine.eagle3_config import Eagle3Config, load_eagle3_config
 from engine.errors import EngineError
 from engine.layers import packed_rows
 from engine.model import Target
@@ -80,6 +82,15 @@ def draft_names(cfg: DraftConfig) -> dict[str, tuple[str, ...]]:
     if cfg.confidence:
         names |= {f"confidence.{n}": (f"confidence_head.proj.{n}",) for n in ("weight", "bias")}
     return names | _layer_names("", cfg.model)
+
+
+def eagle3_names(cfg: Eagle3Config) -> dict[str, tuple[str, ...]]:
+    """The same for an EAGLE3 draft, in the layout of EAGLE's and SpecForge's files."""
+    names = {"fc.weight": ("fc.weight",), "norm.weight": ("norm.weight",), "head.weight": ("lm_head.weight",)}
+    names |= {f"fc_norm.{i}.weight": (f"fc_norm.{i}.weight",) for i in range(cfg.captured if cfg.fc_norm else 0)}
+    parts = {n: t for n, t in (_ATTENTION | _DENSE).items() if n not in ("attn.q_norm.weight", "attn.k_norm.weight")}
+    parts["hidden_norm.weight"] = ("hidden_norm.weight",)
+    return names | {f"midlayer.{ours}": tuple(f"midlayer.{t}" for t in theirs) for ours, theirs in parts.items()}
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -170,6 +181,54 @@ def load_draft(folder: Path, target: Target, *, dtype: torch.dtype = torch.float
     _fill(draft, draft_names(cfg), tensors, folder)
     _refuse_rest(tensors, folder)
     return draft.to(device=device, dtype=dtype).eval().requires_grad_(False)
+
+
+def load_eagle3(
+    folder: Path, target: Target, *, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> Eagle3Draft:
+    """The EAGLE3 draft of a checkpoint folder for `target`. Raises EngineError when they do not fit.
+
+    Its layer is called midlayer or layers.0; without embed_tokens the embedding is the target's.
+    """
+    cfg = load_eagle3_config(folder)
+    tensors = {n.replace("layers.0.", "midlayer.", 1): t for n, t in read_tensors(folder).items()}
+    own = tensors.pop("embed_tokens.weight", None)
+    t, m = target.cfg, cfg.model
+    for what, ours, theirs in (
+        ("reads a hidden size of", cfg.target_hidden_size, t.hidden_size),
+        ("has vocabulary", m.vocab_size, t.vocab_size),
+        ("embeds in", m.hidden_size, t.hidden_size if own is None else own.shape[-1]),
+    ):
+        if ours != theirs:
+            raise EngineError(f"the draft {folder} {what} {ours}, not {theirs}", "use the target's own draft")
+    try:
+        capture = cfg.capture(t.num_layers)
+    except ValueError as e:
+        raise EngineError(f"the draft {folder} {e}", "use the target's own draft, or say its capture_convention") from e
+    embed = target.embed if own is None else nn.Embedding.from_pretrained(own).to(device=device, dtype=dtype)
+    draft = Eagle3Draft(cfg, embed, capture, _draft_vocabulary(cfg, tensors, folder))
+    _fill(draft, eagle3_names(cfg), tensors, folder)
+    _refuse_rest(tensors, folder)
+    return draft.to(device=device, dtype=dtype).eval().requires_grad_(False)
+
+
+def _draft_vocabulary(cfg: Eagle3Config, tensors: dict[str, Tensor], folder: Path) -> Tensor | None:
+    """Take d2t and t2d out: the target's id of each draft id, None where the vocabularies are one.
+
+    The files hold offsets, d2t[i] = id of the target - i, and the mask t2d of the ids that the draft has.
+    """
+    offsets, mask = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    vocab, size = cfg.model.vocab_size, cfg.draft_vocab_size
+    if offsets is None:
+        if size != vocab:
+            raise EngineError(f"{folder} drafts {size} of {vocab} tokens and has no d2t", "use a complete checkpoint")
+        return None
+    ids = torch.arange(len(offsets)) + offsets.long() if offsets.ndim == 1 else offsets
+    if ids.shape != (size,) or int(ids.min()) < 0 or int(ids.max()) >= vocab or len(ids.unique()) < size:
+        raise EngineError(f"{folder}: d2t does not give {size} different ids below {vocab}", "restore the checkpoint")
+    if mask is not None and (mask.shape != (vocab,) or not torch.equal(mask.bool().nonzero().flatten(), ids.sort()[0])):
+        raise EngineError(f"{folder}: d2t and t2d disagree", "restore the checkpoint")
+    return None if torch.equal(ids, torch.arange(vocab)) else ids
 
 
 def _refuse_rest(tensors: dict[str, Tensor], folder: Path) -> None:

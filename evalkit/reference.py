@@ -21,7 +21,7 @@ from evalkit.run import run_cell
 from evalkit.store import find_run, list_runs, load_run
 
 BUILD = ROOT / "build" / "reference"
-TARGET, DRAFT, WEAK = "gradeschool-m3", "dspark", "dspark-weak"
+TARGET, DRAFT, WEAK, EAGLE3 = "gradeschool-m3", "dspark", "dspark-weak", "eagle3"
 KS = (3, 5, 7)
 
 
@@ -41,6 +41,7 @@ def measure(runs_dir: Path, threads: int) -> Measured:
         plain=cell(0),
         drafted={k: cell(k) for k in KS},
         weak={k: cell(k, draft=WEAK) for k in KS},
+        eagle3={k: cell(k, draft=EAGLE3) for k in KS},
         quant={q: cell(7, quant=q) for q in ("bf16", "fp8", "nvfp4")},
         few_shot=cell(7, shots=5),
         block={k: cell(k, width="block") for k in KS[:-1]},  # at K=7 both widths are one
@@ -77,6 +78,7 @@ def main(argv: list[str] | None = None) -> None:
     found = measure(BUILD / "runs", args.threads)
     print(record_baseline(found.plain, baseline_path(TARGET)))
     print(record_curve(list(found.drafted.values()), golden_path(TARGET, DRAFT)))
+    print(record_curve(list(found.eagle3.values()), golden_path(TARGET, EAGLE3)))
     print(f"model card: {write_card(found, REFERENCE)}")
 
 

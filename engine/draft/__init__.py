@@ -34,6 +34,7 @@ class Drafter(Protocol):
 
     capture: tuple[int, ...] = ()  # target layers whose output it wants to see
     kv: ModelConfig | None = None  # shape of the KV layers it keeps beside the target's; None: it keeps none
+    kept_size: int = 0  # numbers it keeps of a token beside K and V, in its first layer's index place
 
     def bind(self, cache: KVCache, layer_offset: int) -> None:
         """Called once, with the cache and the index of the draft's first layer in it."""
@@ -63,6 +64,12 @@ def _dspark(config: EngineConfig, target: Target) -> Drafter:
     return DSparkDrafter.load(config, target)
 
 
+def _eagle3(config: EngineConfig, target: Target) -> Drafter:
+    from engine.draft.eagle3 import Eagle3Drafter
+
+    return Eagle3Drafter.load(config, target)
+
+
 def _ngram(config: EngineConfig, target: Target) -> Drafter:
     from engine.draft.ngram import NgramDrafter
 
@@ -70,4 +77,8 @@ def _ngram(config: EngineConfig, target: Target) -> Drafter:
 
 
 # "scripted" is not here: it takes a function, so it is handed to LLM as an object
-DRAFTERS: dict[str, Callable[[EngineConfig, Target], Drafter]] = {"dspark": _dspark, "ngram": _ngram}
+DRAFTERS: dict[str, Callable[[EngineConfig, Target], Drafter]] = {
+    "dspark": _dspark,
+    "eagle3": _eagle3,
+    "ngram": _ngram,
+}

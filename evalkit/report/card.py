@@ -14,16 +14,17 @@ from evalkit.judging import judge_run
 from evalkit.records import Run
 from evalkit.report import text
 
-_INTRO = """# gradeschool-m3: the embedded target and its DSpark drafts
+_INTRO = """# gradeschool-m3: the embedded target and its drafts
 
 A small model that lets the whole path from prompt to verdict run on a CPU, without a download: a target in
 MiniMax-M3's form (grouped-query attention, per-head QK norm before partial RoPE, Gemma-style RMSNorm,
 SwiGLU-OAI; all layers dense for now, no MoE and no block-sparse attention), a DSpark draft on its hidden
-states, and a deliberately weak draft for the gate to refuse. It solves the word problems of
+states, a deliberately weak one for the gate to refuse, and an EAGLE3 draft. It solves the word problems of
 `tasks/gradeschool` and nothing else. Made by `make reference`; this page is written by it, do not edit.
 
 - `target/`: config.json, tokenizer.json (byte-level BPE, digits apart), float32 safetensors
 - `draft/`, `draft-weak/`: DeepSpec's DSpark layout; embedding and head are the target's and not stored again
+- `draft-eagle3/`: EAGLE3's published layout, with a head of its own and the target's embedding
 - `training.json`: plans, losses and times of the training run
 
 Training rows are shorter than the context that config.json allows (see the plan below): longer prompts run,
@@ -40,6 +41,7 @@ class Measured:
     plain: Run  # K=0, float32
     drafted: dict[int, Run]  # by K, float32
     weak: dict[int, Run]
+    eagle3: dict[int, Run]
     quant: dict[str, Run]  # K=7, by quant mode
     few_shot: Run  # K=7, 5 shots
     block: dict[int, Run]  # by K, drafted at block width
@@ -61,7 +63,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _training(training: dict[str, Any], folder: Path) -> list[str]:
     rows = []
-    for name in ("target", "draft", "draft-weak"):
+    for name in ("target", "draft", "draft-weak", "draft-eagle3"):
         part = training[name]
         last = ", ".join(f"{k} {v:.4f}" for k, v in part["last_50_steps"].items())
         tokens = text.count(part["tokens"]) if part["tokens"] else "-"
@@ -104,6 +106,7 @@ def _scores(found: Measured) -> list[str]:
 def _acceptance(found: Measured) -> list[str]:
     rows = []
     named = {"dspark, T=K": found.drafted, "dspark, T=block": found.block, "dspark-weak, T=K": found.weak}
+    named["eagle3"] = found.eagle3
     named["dspark, T=K, temperature 1"] = {7: found.sampled}
     for name, runs in named.items():
         for k, run in runs.items():
