@@ -80,39 +80,48 @@ class Eagle3Shape:
         } | {name: target[name] for name in same}
 
 
+def chain_logits(draft: Eagle3Draft, features: Tensor, rows: Rows, anchors: Anchors, passes: int) -> Tensor:
+    """Logits float32 [n, passes, vocab] of the passes from each anchor, with the row's own tokens as drafts.
+
+    features: [rows * length, captured * target hidden]. Pass j reads the token at anchor + j; past the row's end
+    the last token stands in, and what comes of it means nothing.
+    """
+    n_rows, length = rows.ids.shape
+    fused = draft.fuse(features).view(n_rows, length, -1)
+    before = torch.cat((fused[:, :1], fused[:, :-1]), dim=1)  # position 0 has no pair and is hidden below
+    context = draft.context_kv(rows.ids.flatten(), before.flatten(0, 1), flat_positions(n_rows, length))
+    keys, values = (x.view(n_rows, length, *x.shape[1:])[anchors.row] for x in context)
+    places = torch.arange(length)
+    chain = ChainAttend(keys, values, hidden=(places == 0) | (places >= anchors.at[:, None]))
+    h, out = before[anchors.row, anchors.at], []
+    for j in range(passes):
+        at = (anchors.at + j).clamp(max=length - 1)
+        normed, h = draft.step(rows.ids[anchors.row, at], h, at, chain)
+        out.append(draft.logits(normed))
+    return torch.stack(out, dim=1)
+
+
 def eagle3_loss(
     draft: Eagle3Draft, target: Target, rows: Rows, anchors: Anchors, plan: Eagle3Plan
 ) -> tuple[Tensor, Tensor]:
     """The loss, and the mean acceptance 1 - TV of each pass, [ttt_length]."""
     n_rows, length = rows.ids.shape
-    positions = flat_positions(n_rows, length)
     with torch.no_grad():
         attend = CausalAttend(length, sparse=target.cfg.sparse, pick=True)
-        hidden, features = target(rows.ids.flatten(), positions, attend, draft.capture)
-    fused = draft.fuse(features).view(n_rows, length, -1)
-    before = torch.cat((fused[:, :1], fused[:, :-1]), dim=1)  # position 0 has no pair and is hidden below
-    context = draft.context_kv(rows.ids.flatten(), before.flatten(0, 1), positions)
-    keys, values = (x.view(n_rows, length, *x.shape[1:])[anchors.row] for x in context)
-    places = torch.arange(length)
-    chain = ChainAttend(keys, values, hidden=(places == 0) | (places >= anchors.at[:, None]))
+        hidden, features = target(rows.ids.flatten(), flat_positions(n_rows, length), attend, draft.capture)
+    log_q = chain_logits(draft, features, rows, anchors, plan.ttt_length).log_softmax(-1)
 
     at = anchors.at[:, None] + torch.arange(plan.ttt_length)
-    inside, at = at + 1 < length, at.clamp(max=length - 2)
-    row = anchors.row[:, None]
+    inside, at, row = at + 1 < length, at.clamp(max=length - 2), anchors.row[:, None]
     keep = (inside & rows.answer[row, at + 1]).long().cumprod(1).bool()
     with torch.no_grad():
         p = target.logits(hidden.view(n_rows, length, -1)[row, at]).softmax(-1)  # [n, passes, vocab]
-    ids, h = rows.ids[row, at], before[anchors.row, anchors.at]
-    terms, accepts = [], []
-    for j in range(plan.ttt_length):
-        normed, h = draft.step(ids[:, j], h, at[:, j], chain)
-        log_q = draft.logits(normed).log_softmax(-1)
-        l1 = (log_q.exp() - p[:, j]).abs().sum(-1)
-        terms.append(plan.l1 * l1 - plan.ce * (p[:, j] * log_q).sum(-1))
-        accepts.append((1.0 - 0.5 * l1.detach()).clamp(0, 1))
+    l1 = (log_q.exp() - p).abs().sum(-1)
+    accept = (1.0 - 0.5 * l1.detach()).clamp(0, 1)
+    term = plan.l1 * l1 - plan.ce * (p * log_q).sum(-1)
     weight = plan.step_loss_decay ** torch.arange(plan.ttt_length) * keep
-    by_pass = (torch.stack(accepts, 1) * keep).sum(0) / keep.sum(0).clamp(min=1)
-    return (torch.stack(terms, 1) * weight).sum() / (weight.sum() + 1e-6), by_pass
+    by_pass = (accept * keep).sum(0) / keep.sum(0).clamp(min=1)
+    return (term * weight).sum() / (weight.sum() + 1e-6), by_pass
 
 
 def train_eagle3(

@@ -14,11 +14,16 @@ from torch import Tensor
 from engine import LLM, Completion, Request
 from engine.draft import Proposal
 from engine.draft.eagle3 import Eagle3Drafter, reference_drafts
-from engine.eagle3_config import parse_eagle3_config
+from engine.draft.eagle3_model import Eagle3Draft
+from engine.eagle3_config import load_eagle3_config, parse_eagle3_config
 from engine.errors import EngineError
 from engine.request import Sequence
 from engine.sampling import Laws, probabilities
 from engine.training.attend import CausalAttend
+from engine.training.draft import Anchors
+from engine.training.eagle3 import Eagle3Plan, chain_logits, eagle3_loss
+from engine.training.text import Rows
+from engine.weights import load_target
 from tests.engine.test_verify import FALSE_ALARM, law_p_value
 from tests.engine.tiny import VOCAB, Tiny, prompts, requests
 
@@ -146,6 +151,58 @@ def test_other_modes_run(tiny: Tiny, tmp_path: Path) -> None:
         assert sum(map(sum, accepted(got))) > 0
         if settings["quant"] == "float32":
             assert ids(got) == ids(tiny.llm().generate(ask))
+
+
+# ------------------------------------------------------------------ training
+
+
+def test_training_passes_are_those_of_the_engine(tiny: Tiny) -> None:
+    """Rows whose answers are the draft's own tokens: each pass puts the next of them first, from both anchors."""
+    llm = tiny.llm(draft="eagle3", k=5)
+    drafter, target = llm.drafter, llm.target
+    assert isinstance(drafter, Eagle3Drafter)
+    texts, drafts, features = [[9, 5, 33, 12], [7, 41, 8, 30, 22, 11]], [], []
+    ids = torch.zeros(2, 12, dtype=torch.int64)
+    with torch.inference_mode():
+        for row, text in enumerate(texts):
+            given = torch.tensor(text[:-1])
+            attend = CausalAttend(len(given), sparse=target.cfg.sparse, pick=True)
+            _, found = target(given, torch.arange(len(given)), attend, drafter.capture)
+            drafts.append(reference_drafts(drafter.draft, found, text, 5))
+            ids[row, : len(text) + 5] = torch.tensor([*text, *drafts[-1]])
+            features.append(torch.cat((found, torch.randn(12 - len(found), found.shape[1]))))
+        rows = Rows(ids, torch.ones_like(ids, dtype=torch.bool))
+        anchors = Anchors(torch.arange(2), torch.tensor([len(t) - 1 for t in texts]))
+        logits = chain_logits(drafter.draft, torch.cat(features), rows, anchors, 5)
+    assert logits.argmax(-1).tolist() == drafts
+
+
+def test_training_lowers_the_loss_and_counts_answers_alone(tiny: Tiny) -> None:
+    torch.manual_seed(0)
+    target = load_target(tiny.target)
+    cfg = load_eagle3_config(tiny.eagle3)
+    draft = Eagle3Draft(cfg, target.embed, cfg.capture(target.cfg.num_layers))
+    ids = torch.randint(3, len(VOCAB), (2, 24))
+    answer = torch.zeros_like(ids, dtype=torch.bool)
+    answer[:, 8:20] = True
+    anchors, plan = Anchors(torch.tensor([0, 0, 1]), torch.tensor([8, 17, 12])), Eagle3Plan(steps=1)
+    losses = []
+    optimizer = torch.optim.Adam(draft.parameters(), lr=3e-3)
+    for _ in range(25):
+        loss, accept = eagle3_loss(draft, target, Rows(ids, answer), anchors, plan)
+        losses.append(float(loss.detach()))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert accept.shape == (7,)
+    assert losses[-1] < 0.7 * losses[0]
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in draft.parameters())
+    # Past the answer's end nothing counts: other tokens there give the same loss.
+    changed = ids.clone()
+    changed[:, 21:] = 5
+    same, _ = eagle3_loss(draft, target, Rows(changed, answer), anchors, plan)
+    again, _ = eagle3_loss(draft, target, Rows(ids, answer), anchors, plan)
+    assert float(same.detach()) == pytest.approx(float(again.detach()), rel=1e-5)
 
 
 # ------------------------------------------------------------------ sampling
