@@ -146,10 +146,10 @@ def test_other_modes_run(tiny: Tiny, tmp_path: Path) -> None:
     gains = {f"fc_norm.{i}.weight": torch.ones(32) for i in range(3)}
     other = variant(tiny, tmp_path / "e", gains, fc_norm=True, norm_before_residual=True)
     ask = requests(prompts(6), max_tokens=16)
-    for settings in ({"quant": "float32"}, {"quant": "fp8", "dtype": "bf16"}):
-        got = other.llm(k=3, draft="eagle3", **settings).generate(ask)
+    for quant, dtype in (("float32", "float32"), ("fp8", "bf16")):
+        got = other.llm(k=3, draft="eagle3", quant=quant, dtype=dtype).generate(ask)
         assert sum(map(sum, accepted(got))) > 0
-        if settings["quant"] == "float32":
+        if quant == "float32":
             assert ids(got) == ids(tiny.llm().generate(ask))
 
 
@@ -355,14 +355,13 @@ def test_unknown_variants_are_refused(changes: dict[str, Any], message: str) -> 
 
 
 def test_a_draft_of_another_target_is_refused(tiny: Tiny, tmp_path: Path) -> None:
-    for i, (changes, message) in enumerate(
-        (
-            ({"eagle_config": aux(1, 2, 30)}, "captures layers"),
-            ({"eagle_config": aux(1, 2)}, "fc.weight have shape"),
-            ({"target_hidden_size": 64}, "hidden size of 64, not 32"),
-            ({"vocab_size": 99, "draft_vocab_size": 60}, "vocabulary 99"),
-        )
-    ):
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"eagle_config": aux(1, 2, 30)}, "captures layers"),
+        ({"eagle_config": aux(1, 2)}, "fc.weight have shape"),
+        ({"target_hidden_size": 64}, "hidden size of 64, not 32"),
+        ({"vocab_size": 99, "draft_vocab_size": 60}, "vocabulary 99"),
+    ]
+    for i, (changes, message) in enumerate(cases):
         with pytest.raises(EngineError, match=message):
             variant(tiny, tmp_path / str(i), **changes).llm(k=3, draft="eagle3")
     with pytest.raises(EngineError, match=r"tensors that its config\.json does not account for"):
