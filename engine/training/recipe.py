@@ -29,7 +29,7 @@ from engine.model import Target
 from engine.training.calibrate import fit_temperatures, steps_of
 from engine.training.checkpoint import TrainState
 from engine.training.draft import DraftPlan, train_draft
-from engine.training.eagle3 import Eagle3Shape, train_eagle3
+from engine.training.eagle3 import Eagle3Plan, Eagle3Shape, train_eagle3
 from engine.training.target import TargetPlan, train_target
 from engine.training.text import EOS, MASK, PAD, QA, Stream, load_tokenizer, prompt, train_tokenizer
 from engine.weights import draft_names, eagle3_names, load_target, save_checkpoint, target_names
@@ -274,15 +274,20 @@ def calibrate_stage(recipe: Recipe, shape: DraftShape) -> None:
 def summary_stage(recipe: Recipe) -> None:
     """training.json beside the checkpoints: plans, parameters, tokens, losses and time, for the model card."""
     summary: dict[str, object] = {"threads": recipe.threads, "outputs": recipe.outputs, "torch": torch.__version__}
-    for name, plan in (("target", recipe.target), *((s.name, s.plan) for s in (*recipe.drafts, recipe.eagle3))):
-        log = [json.loads(line) for line in (recipe.build / name / "log.jsonl").read_text().splitlines()]
-        spent = torch.load(recipe.build / name / "state.pt", weights_only=True)["spent"]
-        tail = log[-50:]
-        keys = [k for k in tail[-1] if k not in ("step", "quant", "tokens")]
-        summary[name] = {
-            "plan": asdict(plan),
-            "tokens": sum(e.get("tokens", 0) for e in log),
-            "last_50_steps": {k: sum(e[k] for e in tail) / len(tail) for k in keys},
-            **spent,
-        }
+    parts = (("target", recipe.target), *((s.name, s.plan) for s in (*recipe.drafts, recipe.eagle3)))
+    summary |= {name: part_summary(recipe.build / name, plan) for name, plan in parts}
     (recipe.out / "training.json").write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def part_summary(folder: Path, plan: TargetPlan | DraftPlan | Eagle3Plan) -> dict[str, object]:
+    """What training.json says of one part, from its training state."""
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    spent = torch.load(folder / "state.pt", weights_only=True)["spent"]
+    tail = log[-50:]
+    keys = [k for k in tail[-1] if k not in ("step", "quant", "tokens")]
+    return {
+        "plan": asdict(plan),
+        "tokens": sum(e.get("tokens", 0) for e in log),
+        "last_50_steps": {k: sum(e[k] for e in tail) / len(tail) for k in keys},
+        **spent,
+    }
