@@ -61,10 +61,9 @@ class Eagle3Drafter(Drafter):
 
     def _fused_before(self, positions: Tensor, page_table: Tensor) -> Tensor:
         """Fused features [n, hidden] of the places before `positions` [n]; any finite ones for position 0."""
-        page, offset = (positions - 1).clamp(min=0).div(self.cache.page_size, rounding_mode="floor"), positions - 1
-        offset = offset.clamp(min=0) % self.cache.page_size
-        slots = page_table.gather(1, page.unsqueeze(1)).squeeze(1) * self.cache.page_size + offset
-        return self.cache.index_at(self.layer, slots)
+        size, at = self.cache.page_size, (positions - 1).clamp(min=0).unsqueeze(1)
+        slots = page_table.gather(1, at // size) * size + at % size
+        return self.cache.index_at(self.layer, slots.squeeze(1))
 
     def propose(self, seqs: list[Sequence], counts: list[int], page_table: Tensor, laws: Laws | None) -> Proposal:
         starts = np.array([s.stored for s in seqs])
