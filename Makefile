@@ -48,9 +48,13 @@ eval: setup ## Run one setting, judge it, write its report: K=0..7, QUANT=float3
 	case $$code in 0) word=pass;; 1) word=fail;; 2) word=error;; 3) word=inconclusive;; *) word=interrupted;; esac; \
 	echo "evalkit exit code: $$code ($$word)"; exit $$code
 
-gate: setup ## Judge a stored run again: RUN=id, or the newest
-	$(need_run)
-	@$(BIN)/evalkit gate '$(run_of)' $(ARGS)
+# Like eval: make ends with 0 on a pass and 2 on anything else; the last line names evalkit's own code.
+SPEC ?= docs/examples/gradeschool.yaml
+gate: setup ## Run what is missing of the embedded model's sweep and judge it (SPEC=file), or one stored run (RUN=id)
+	@if [ -n '$(RUN)' ]; then $(BIN)/evalkit gate '$(RUN)' $(ARGS); \
+	else $(BIN)/evalkit gate '$(SPEC)' --run-missing $(ARGS); fi; code=$$?; \
+	case $$code in 0) word=pass;; 1) word=fail;; 2) word=error;; 3) word=inconclusive;; *) word=interrupted;; esac; \
+	echo "evalkit exit code: $$code ($$word)"; exit $$code
 
 report: setup ## Write the HTML report of a stored run: RUN=id, or the newest
 	$(need_run)
@@ -67,10 +71,12 @@ check: setup ## Lint, format and types, changing nothing
 	@$(BIN)/ruff format --check
 	@$(BIN)/pyright --warnings
 
-fix: setup ## Mend what ruff can mend; bring the README's generated parts up to date
+fix: setup ## Mend what ruff can mend; bring the generated parts of README.md and docs up to date
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 	@$(BIN)/python tools/readme.py
+	@$(BIN)/python -m evalkit.spec.document
+	@$(BIN)/python tools/quant_page.py
 
 bench: setup ## Tokens per second of speculative against plain decoding, and against a plain torch loop
 	@$(BIN)/python -m engine.bench $(ARGS)

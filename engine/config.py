@@ -5,51 +5,15 @@ config.json files are read in checkpoint_config.py.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.errors import EngineError
+from engine.errors import EngineError, nearest
+from engine.mode import DTYPES, QuantMode
 
+__all__ = ["DTYPES", "MAX_K", "DraftConfig", "EngineConfig", "ModelConfig", "QuantMode", "nearest"]
 MAX_K = 7  # the block size every shipped draft is trained at
-DTYPES = ("float32", "bf16")
-KV_FORMATS = ("float32", "bf16", "fp8", "nvfp4")
-
-
-def nearest(word: str, known: tuple[str, ...]) -> str:
-    """'; did you mean X?' for a mistyped name, or ''."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]}? " if close else ""
-
-
-@dataclass(frozen=True, slots=True)
-class QuantMode:
-    """Storage format of each tensor family: weights, activations, KV cache.
-
-    The four names of the command line are presets. `fp8` and `nvfp4` change the KV cache only; weights
-    and activations stay in `dtype`, which is float32 on a CPU and bf16 on an accelerator unless set.
-    """
-
-    name: str
-    w: str
-    act: str
-    kv: str
-
-    @classmethod
-    def preset(cls, name: str, dtype: str = "float32") -> QuantMode:
-        """The mode called `name` (float32, bf16, fp8, nvfp4). Raises EngineError for any other."""
-        if name not in KV_FORMATS:
-            hint = nearest(name, KV_FORMATS)
-            raise EngineError(f"unknown quant mode {name!r}", f"{hint}use one of {', '.join(KV_FORMATS)}")
-        if dtype not in DTYPES:
-            raise EngineError(f"unknown dtype {dtype!r}", f"use one of {', '.join(DTYPES)}")
-        if name in DTYPES:
-            dtype = name
-        return cls(name=name, w=dtype, act=dtype, kv=name)
-
-    def __str__(self) -> str:
-        return f"w={self.w} act={self.act} kv={self.kv}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +23,8 @@ class EngineConfig:
     `draft` names the method: none, dspark, eagle3, ngram or scripted; `draft_path` is a checkpoint folder where
     the method has weights. `draft_width` "k" drafts blocks of K slots, as ATOM does; "block" drafts the
     trained block size and keeps the first K, as DeepSpec does: two different drafts, so it is recorded.
+    `quant` is what QuantMode.parse takes. `online_quant_config` is ATOM's JSON, see engine.quant.online; "" quantises
+    the weights as `quant` says.
     """
 
     model: Path
@@ -67,6 +33,7 @@ class EngineConfig:
     k: int = 0
     draft_width: str = "k"
     quant: str = "float32"
+    online_quant_config: str = ""
     dtype: str = "auto"  # float32 | bf16 | auto
     device: str = "auto"  # cpu | cuda | auto (ROCm calls its devices cuda too)
     max_batch: int = 64  # sequences decoded together
@@ -90,7 +57,7 @@ class EngineConfig:
             raise EngineError(f"K is {self.k} but no draft is named", "name a draft, or use K=0")
         if self.draft_width not in ("k", "block"):
             raise EngineError(f"unknown draft width {self.draft_width!r}", "use k or block")
-        QuantMode.preset(self.quant)
+        object.__setattr__(self, "quant", QuantMode.canonical(self.quant))  # one setting, one spelling
         if self.dtype not in (*DTYPES, "auto"):
             raise EngineError(f"unknown dtype {self.dtype!r}", f"use auto or one of {', '.join(DTYPES)}")
         if self.threads < 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 
 class EngineError(Exception):
     """Something the user can mend: what was found, and what to do about it.
@@ -13,3 +15,9 @@ class EngineError(Exception):
         self.what = " ".join(what.split())
         self.fix = " ".join(fix.split())
         super().__init__(self.what if not self.fix else f"{self.what}; fix: {self.fix}")
+
+
+def nearest(word: str, known: tuple[str, ...]) -> str:
+    """'did you mean X? ' for a mistyped name, or ''."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}? " if close else ""

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.config import ModelConfig
+from engine.quant.linear import linear_rows
 
 
 class Index(NamedTuple):
@@ -99,8 +100,8 @@ class Attention(nn.Module):
 
     def make_kv(self, x: Tensor, rope: Rope, table: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """k and v alone, for rows that are only attended to."""
-        w = self.qkv.weight[self.heads * self.head_dim :]
-        k, v = F.linear(x, w).view(x.shape[0], 2, self.kv_heads, self.head_dim).unbind(1)
+        y = linear_rows(self.qkv, x, slice(self.heads * self.head_dim, None))
+        k, v = y.view(x.shape[0], 2, self.kv_heads, self.head_dim).unbind(1)
         return rope(self.k_norm(k), table), v
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from engine.api import Completion, Request
 from engine.config import EngineConfig, QuantMode
@@ -16,11 +17,13 @@ from engine.errors import EngineError
 from engine.kv_cache import KVCache, LayerSpec, bytes_per_token
 from engine.model import Target
 from engine.prefix_cache import OutOfPages, PagePool, PageTable
+from engine.quant import FORMATS, INDEX_FORMATS, KVFormat
+from engine.quant.apply import WeightReport, quantise_models, weight_report
 from engine.request import Sequence
 from engine.runner import Runner, page_tables
 from engine.scheduler import Scheduler
 from engine.tokenizer import Tokenizer
-from engine.weights import load_target
+from engine.weights import draft_names, load_target, target_names
 
 _TORCH = {"float32": torch.float32, "bf16": torch.bfloat16}
 
@@ -38,16 +41,17 @@ class LLM:
             torch.set_num_threads(config.threads)
         self.device = _device(config.device)
         dtype = config.dtype if config.dtype != "auto" else "float32" if self.device.type == "cpu" else "bf16"
-        self.quant = QuantMode.preset(config.quant, dtype)
+        self.quant = QuantMode.parse(config.quant, dtype)
         self.tokenizer = Tokenizer(config.model)
-        self.target = load_target(config.model, dtype=_TORCH[self.quant.act], device=str(self.device))
+        self.target = load_target(config.model, dtype=_TORCH[self.quant.dtype], device=str(self.device))
         self.drafter = self._drafter(drafter) if config.k else None
+        self.online_quant = quantise_models(config, self.quant, _models(self.target, self.drafter))
         self.max_model_len = self._max_model_len()
 
         layers = _layers(self.target, self.drafter, self.quant)
         pages = config.num_pages or self._default_pages(bytes_per_token(layers))
         self.cache = KVCache(
-            layers, num_pages=pages, page_size=config.page_size, device=self.device, dtype=_TORCH[self.quant.act]
+            layers, num_pages=pages, page_size=config.page_size, device=self.device, dtype=_TORCH[self.quant.dtype]
         )
         if self.drafter:
             self.drafter.bind(self.cache, self.target.cfg.num_layers)
@@ -71,7 +75,25 @@ class LLM:
             "cached_tokens": plan.cached_tokens,
             "peak_pages": plan.peak_pages,
             "kv_bytes_per_token": self.cache.bytes_per_token(),
+            "weight_bytes": sum(self.weights.nbytes.values()),
+            "weight_cache_bytes": self.weights.cached,
         }
+
+    @property
+    def weights(self) -> WeightReport:
+        """Bytes and layers of the target's and the draft's weights by format; shared ones count once."""
+        draft = self.drafter.draft if self.drafter else None
+        return weight_report(self.target, *((draft, *draft.shared) if draft else ()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was asked for and is not as one might expect, a sentence each."""
+        band = self.quant.band
+        asked = [] if band is None else [n for n in ("mono", "fused_verify_topk") if getattr(band, n)]
+        if band and band.prefill_decode_interval:
+            asked.append(f"prefill_decode_interval={band.prefill_decode_interval}")
+        missing = [f"{self.quant.name}: formats only, this engine does not serve {', '.join(asked)}"] if asked else []
+        return (*self.online_quant.notes, *missing)
 
     @torch.inference_mode()
     def generate(
@@ -206,30 +228,48 @@ class LLM:
 
 
 def _layers(target: Target, drafter: Drafter | None, quant: QuantMode) -> list[LayerSpec]:
-    """KV layers of the target in its KV format, then of the draft in the compute dtype.
+    """Cache of the target's layers, then of the draft's, each in the format that the mode gives it.
 
-    In mode nvfp4 a target's dense-attention layers keep fp8 where others are block-sparse, as ATOM does.
+    A block-sparse layer that picks for itself keeps index keys beside its keys and values.
     """
-    t = target.cfg
+    t, d = target.cfg, drafter.kv if drafter else None
+    sparse = t.sparse.layers if t.sparse else (False,) * t.num_layers
+    formats = quant.kv_formats(sparse=sparse, draft_layers=d.num_layers if d else 0)
     layers = []
-    for i in range(t.num_layers):
-        picks = t.sparse is not None and t.sparse.computes[i]
-        dense = t.sparse is not None and not t.sparse.layers[i]
+    for i, name in enumerate(formats):
+        cfg = t if i < t.num_layers or d is None else d
+        picks = t.sparse if t.sparse and i < t.num_layers and t.sparse.computes[i] else None
         layers.append(
             LayerSpec(
-                format="fp8" if dense and quant.kv == "nvfp4" else quant.kv,
-                kv_heads=t.num_kv_heads,
-                head_dim=t.head_dim,
-                index_format=quant.kv if picks else "",
-                index_dim=t.sparse.index_dim if t.sparse and picks else 0,
+                format=name,
+                kv_heads=cfg.num_kv_heads,
+                head_dim=cfg.head_dim,
+                index_format=quant.index_format if picks else "",
+                index_dim=picks.index_dim if picks else 0,
             )
         )
-    if drafter and drafter.kv:
-        d = drafter.kv
-        spec = LayerSpec(format=quant.act, kv_heads=d.num_kv_heads, head_dim=d.head_dim)
-        first = replace(spec, index_format=quant.act, index_dim=drafter.kept_size) if drafter.kept_size else spec
-        layers += [first] + [spec] * (d.num_layers - 1)
+    if drafter and drafter.kept_size:
+        kept = {"index_format": quant.dtype, "index_dim": drafter.kept_size}
+        layers[t.num_layers] = replace(layers[t.num_layers], **kept)
+    for spec in layers:
+        _check_width(FORMATS[spec.format], spec.head_dim, "kv")
+        if spec.index_dim:
+            _check_width(INDEX_FORMATS[spec.index_format], spec.index_dim, "index")
     return layers
+
+
+def _check_width(fmt: KVFormat, dim: int, family: str) -> None:
+    if dim % fmt.block:
+        raise EngineError(f"{family} vectors are {dim} wide, {fmt.name} needs a multiple of {fmt.block}",
+                          f"use another format for {family}=")  # fmt: skip
+
+
+def _models(target: Target, drafter: Drafter | None) -> dict[str, tuple[nn.Module, dict[str, tuple[str, ...]]]]:
+    """What may be quantised, with the checkpoint's names of its parameters."""
+    found: dict[str, tuple[nn.Module, dict[str, tuple[str, ...]]]] = {"target": (target, target_names(target.cfg))}
+    if drafter and drafter.draft:
+        found["draft"] = (drafter.draft, draft_names(drafter.draft.cfg))
+    return found
 
 
 def _device(name: str) -> torch.device:

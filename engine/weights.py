@@ -74,8 +74,10 @@ def target_names(cfg: ModelConfig) -> dict[str, tuple[str, ...]]:
     return names if cfg.tie_embeddings else names | {"head.weight": ("lm_head.weight",)}
 
 
-def draft_names(cfg: DraftConfig) -> dict[str, tuple[str, ...]]:
-    """The same for a DSpark draft, in DeepSpec's layout."""
+def draft_names(cfg: DraftConfig | Eagle3Config) -> dict[str, tuple[str, ...]]:
+    """The same for a draft: DSpark's in DeepSpec's layout, EAGLE3's in EAGLE's and SpecForge's."""
+    if isinstance(cfg, Eagle3Config):
+        return _eagle3_names(cfg)
     names = {n: (n,) for n in ("fc.weight", "hidden_norm.weight", "norm.weight")}
     names["markov_in.weight"] = ("markov_head.markov_w1.weight",)
     names["markov_out.weight"] = ("markov_head.markov_w2.weight",)
@@ -84,8 +86,7 @@ def draft_names(cfg: DraftConfig) -> dict[str, tuple[str, ...]]:
     return names | _layer_names("", cfg.model)
 
 
-def eagle3_names(cfg: Eagle3Config) -> dict[str, tuple[str, ...]]:
-    """The same for an EAGLE3 draft, in the layout of EAGLE's and SpecForge's files."""
+def _eagle3_names(cfg: Eagle3Config) -> dict[str, tuple[str, ...]]:
     names = {"fc.weight": ("fc.weight",), "norm.weight": ("norm.weight",), "head.weight": ("lm_head.weight",)}
     names |= {f"fc_norm.{i}.weight": (f"fc_norm.{i}.weight",) for i in range(cfg.captured if cfg.fc_norm else 0)}
     parts = {n: t for n, t in (_ATTENTION | _DENSE).items() if n not in ("attn.q_norm.weight", "attn.k_norm.weight")}
@@ -207,7 +208,7 @@ def load_eagle3(
         raise EngineError(f"the draft {folder} {e}", "use the target's own draft, or say its capture_convention") from e
     embed = target.embed if own is None else nn.Embedding.from_pretrained(own).to(device=device, dtype=dtype)
     draft = Eagle3Draft(cfg, embed, capture, _draft_vocabulary(cfg, tensors, folder))
-    _fill(draft, eagle3_names(cfg), tensors, folder)
+    _fill(draft, draft_names(cfg), tensors, folder)
     _refuse_rest(tensors, folder)
     return draft.to(device=device, dtype=dtype).eval().requires_grad_(False)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from evalkit import stats
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import accuracy_fingerprint
 from evalkit.records import SCHEMA, Run, Sample
 
 GOLDEN_DIR = Path(__file__).resolve().parent.parent / "golden"
@@ -122,6 +123,7 @@ def record_baseline(run: Run, path: Path, *, repeats: Sequence[Run] = (), write:
     """
     rows = _baseline_rows(run)
     marks = {key: mark(run, key) for key in (*BASELINE_MARKS, "shots", "temperature", "quant", "k")}
+    marks = {name: x for name, x in accuracy_fingerprint(run).fields.items() if x is not None} | marks
     new = Baseline(run_id=run.id, target=str(run.cell.get("target")), task=str(run.cell.get("task")), rows=rows,
                    fingerprint=marks, source=path.name, variation=_variation([run, *repeats], marks))  # fmt: skip
     old = load_baseline(path) if path.exists() else None
@@ -144,7 +146,8 @@ def _variation(runs: Sequence[Run], marks: Mapping[str, Any]) -> Variation | Non
     first, table = _baseline_rows(runs[0]), []
     for run in runs:
         rows = _baseline_rows(run)
-        differ = [key for key in marks if mark(run, key) != marks[key]]
+        told = accuracy_fingerprint(run).fields
+        differ = [key for key in marks if told.get(key, mark(run, key)) != marks[key]]
         prompts = {doc: row.prompt_hash for doc, row in rows.items()}
         if prompts != {doc: row.prompt_hash for doc, row in first.items()}:
             differ.append("prompts")
@@ -281,6 +284,8 @@ class ReferenceScore:
     gates: bool
     source: str
     protocol: str
+    k: int | None = None  # where it is published
+    quant: str = ""
 
     def __post_init__(self) -> None:
         try:
@@ -295,14 +300,19 @@ class ReferenceScore:
 
     def not_comparable(self, run: Run) -> str:
         """Why the run may not be compared with this score; "" when it may."""
-        shots = mark(run, "shots")
-        if run.cell.get("target") != self.target:
-            return f"it is of target {self.target}, this run of {run.cell.get('target')}"
-        if run.cell.get("task") != self.task:
-            return f"it is of task {self.task}, this run of {run.cell.get('task')}"
+        cell = run.cell
+        return self.refusal(target=str(cell.get("target")), task=str(cell.get("task")), shots=mark(run, "shots"))
+
+    def refusal(self, *, target: str, task: str, shots: int | None) -> str:
+        """Every fact in which this score's protocol is another, with both values; "" where none is."""
+        why = []
+        if target != self.target:
+            why.append(f"it is of target {self.target}, this run of {target}")
+        if task != self.task:
+            why.append(f"it is of task {self.task}, this run of {task}")
         if self.shots is not None and shots is not None and shots != self.shots:
-            return f"it has {self.shots} shots, this run {shots}"
-        return ""
+            why.append(f"it has {self.shots} shots, this run {shots}")
+        return ", and ".join(why)
 
 
 def load_reference_scores(path: Path = GOLDEN_DIR / "reference_scores.yaml") -> tuple[ReferenceScore, ...]:

@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import EngineError
+from evalkit.commands import PLAIN, catalogue, certificate, ci
+from evalkit.commands import outputs as to
 from evalkit.errors import EvalkitError
 
 if TYPE_CHECKING:
     from evalkit.config import Cell
     from evalkit.records import Outcome, Run, Verdict
 
-PLAIN: dict[str, Any] = {
-    "no_args_is_help": True,
-    "add_completion": False,
-    "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,
-}
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # click's; newer typers bring their own
 app = typer.Typer(
     help="Evaluate a target with its speculative decoding draft: accuracy, accepted length, verdict.", **PLAIN
 )
@@ -32,6 +29,9 @@ golden_app = typer.Typer(help="Golden accepted lengths.", **PLAIN)
 baseline_app = typer.Typer(help="Baselines: K=0 scores, question by question.", **PLAIN)
 app.add_typer(golden_app, name="golden")
 app.add_typer(baseline_app, name="baseline")
+app.add_typer(certificate.app, name="certificate")
+app.add_typer(ci.app, name="ci")
+app.add_typer(catalogue.app, name="catalogue")
 
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Folder of the stored runs.")]
 RunArg = Annotated[str, typer.Argument(help="A run's folder, or its id.", metavar="RUN")]
@@ -41,13 +41,17 @@ Model = Annotated[str, typer.Option("--model", "--target", help="Target: gradesc
 DRAFT_HELP = "dspark, dspark-weak, eagle3, ngram, none, or a folder."
 Draft = Annotated[str, typer.Option("--draft", "--draft-path", help=DRAFT_HELP)]
 K = Annotated[int | None, typer.Option("--k", help="Draft tokens a step, 0 (no draft) to 7.  [default: 7]")]
-Quant = Annotated[str, typer.Option(help="float32, bf16, fp8 or nvfp4: format of the KV cache.")]
+Quant = Annotated[str, typer.Option("--quant", "--preset", help="float32, bf16, fp8, nvfp4, ptpc-fp8, m31flash-c1-4, "
+                                    "m31flash-c8-16, m31flash-c32-48, or words: w=ptpc_fp8 kv=nvfp4.")]  # fmt: skip
+OnlineQuant = Annotated[str, typer.Option("--online-quant-config", help="Weights by layer: ATOM's JSON, or a file.")]
 Data = Annotated[Path | None, typer.Option(help="JSONL in place of the task's test data.")]
 Threads = Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
 PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
+GateArgs = Annotated[list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).",
+                                               metavar="RUN...|SPEC")]  # fmt: skip
 RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")]
 Ks = Annotated[list[str] | None, typer.Option("--k", metavar="K,...", help="Run these K now; 0 is the baseline.")]
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
@@ -72,6 +76,7 @@ def run(
     top_k: Annotated[int, typer.Option("--top-k", help="0 is off.")] = 0,
     max_tokens: Annotated[int, typer.Option("--max-tokens", help="Limit of an answer; 0 takes the task's.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
+    online_quant_config: OnlineQuant = "",
     draft_width: Width = "k",
     batch: Batch = 64,
     threads: Threads = 0,
@@ -81,6 +86,7 @@ def run(
     stop_early: Annotated[bool, typer.Option("--stop-early", help="End as soon as the accuracy is decided.")] = False,
     baseline: BaselineOpt = None,
     margin: Margin = None,
+    alpha: Annotated[float | None, typer.Option(help="Error rate of --stop-early.  [default: 0.05]")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever was interrupted.")] = False,
     gate: Annotated[bool, typer.Option("--gate/--no-gate", help="Judge the run; the exit code is the verdict.")] = True,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")] = True,
@@ -92,8 +98,9 @@ def run(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
+        online_quant_config=online_quant_config,
     )  # fmt: skip
-    made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin)
+    made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
     from evalkit import console
 
     out = console.console()
@@ -113,38 +120,65 @@ def run(
 
 @app.command()
 def gate(
-    which: RunArgs,
+    which: GateArgs,
     baseline: BaselineOpt = None,
     golden: GoldenOpt = None,
     margin: Margin = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a verdict, or a list for several runs.")] = False,
+    json: to.JsonFile = None,
+    junit: to.JunitFile = None,
+    summary: to.SummaryFile = None,
+    step_summary: to.StepSummary = False,
+    benchmark: to.BenchmarkFile = None,
+    lm_eval: to.LmEvalDir = None,
     runs_dir: RunsDir = Path("runs"),
+    run_missing: Annotated[bool, typer.Option("--run-missing", help="SPEC: run cells that are not stored.")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="SPEC: simulate the gate's error rates.")] = False,
+    draws: Annotated[int, typer.Option(help="--audit: simulated gates for each true effect.")] = 400,
+    seed: Annotated[int, typer.Option(help="--audit: seed.")] = 0,
 ) -> None:
-    """Judge stored runs, several as one sweep (Holm). Exits 0 pass, 1 fail, 3 inconclusive."""
-    from evalkit import console
+    """Judge stored runs (several as one sweep, Holm), or a specification. Exits 0 pass, 1 fail, 3 inconclusive.
+
+    A name that ends in .yaml is a specification: it says which runs or published figures are compared with what, and
+    which checks are demanded (docs/gate-spec.md; examples in docs/examples/). Anything else is a stored run.
+    """
+    from evalkit.spec.read import looks_like_spec
+
+    files: dict[str, Any] = {"json": json, "junit": junit, "summary": summary, "step_summary": step_summary,
+                             "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
+    if specs := [word for word in which if looks_like_spec(word)]:
+        if len(which) > 1 or baseline or golden or margin is not None:
+            odd = "other arguments" if len(which) > 1 else "--baseline, --golden or --margin"
+            raise EvalkitError(f"specification {specs[0]} with {odd}", "write them into the specification")
+        if audit:
+            from evalkit.spec.audit import audit_spec
+
+            print(audit_spec(Path(specs[0]), runs_dir=runs_dir, draws=draws, seed=seed))
+            return
+        from evalkit.spec.command import gate_spec
+
+        make = (lambda cell: _run(cell, runs_dir)) if run_missing else None
+        outputs = to.Outputs(**files)
+        raise typer.Exit(_code(gate_spec(Path(specs[0]), runs_dir=runs_dir, outputs=outputs, make=make)))
+    if audit or run_missing:
+        raise EvalkitError("--audit and --run-missing need a specification", "give a .yaml; docs/examples/ has some")
+    from evalkit import console, sweep
     from evalkit.judging import judge_run
 
+    outputs = to.Outputs(**files)
     runs = [_load(word, runs_dir) for word in which]
     found = [judge_run(one, baseline=baseline, golden=golden, margin=margin).verdict for one in runs]
     if len(found) > 1:
-        from evalkit import sweep
-
         found = sweep.adjust(found)
+    outputs.write(found, runs)
+    if not outputs.alone:
         out = console.console()
-        if as_json:
-            print(console.verdicts_json(found))
+        if len(found) == 1:
+            out.print(console.verdict_text(found[0], out.width if out.is_terminal else 0))
         else:
             out.print(console.sweep_table(sweep.rows(found)))
             for verdict in found:
                 out.print(console.sweep_reason(verdict))
-        raise typer.Exit(_code(sweep.combined(found)))
-    (verdict,) = found
-    if as_json:
-        print(console.verdict_json(verdict))
-    else:
-        out = console.console()
-        out.print(console.verdict_text(verdict, out.width if out.is_terminal else 0))
-    raise typer.Exit(_code(verdict))
+    raise typer.Exit(_code(sweep.combined(found)))
 
 
 @app.command()
@@ -238,12 +272,12 @@ def golden_check(
     files: Annotated[list[Path], typer.Argument(help="Golden files, InferenceX's or ours.", metavar="FILE...")],
 ) -> None:
     """Read golden files strictly: K range, whether they rise, what they imply. Exits 2 when one is unreadable."""
-    from evalkit.golden import check_file, check_text
+    from evalkit.golden import check_file, check_scores_text, check_text, is_reference_scores
 
     broken = 0
     for path in files:
         try:
-            print(check_text(path, check_file(path)))
+            print(check_scores_text(path) if is_reference_scores(path) else check_text(path, check_file(path)))
         except EvalkitError as e:
             broken += 1
             print(f"{path.name}: unreadable\n  error: {e.what}" + (f"\n  fix: {e.fix}" if e.fix else ""))
@@ -294,7 +328,7 @@ def _whole_numbers(words: Sequence[str]) -> list[int]:
 def _record_baseline(made: Run, output: Path | None, yes: bool, repeats: Sequence[Run] = ()) -> None:
     from evalkit import baseline, golden
 
-    path = output or golden.baseline_path(str(made.cell["target"]))
+    path = output or golden.baseline_path(str(made.cell["target"]), str(made.cell["task"]))
     print(baseline.record_baseline(made, path, repeats=repeats, write=False))
     if _agreed(path, yes):
         baseline.record_baseline(made, path, repeats=repeats)
@@ -310,8 +344,9 @@ def _agreed(path: Path, yes: bool) -> bool:
 
 
 def _run(
-    cell: Cell, runs_dir: Path, *, fresh: bool = False, baseline: Path | None = None, margin: float | None = None
-) -> Run:
+    cell: Cell, runs_dir: Path, *, fresh: bool = False, baseline: Path | None = None, margin: float | None = None,
+    alpha: float | None = None,
+) -> Run:  # fmt: skip
     try:
         from evalkit.progress import Progress
         from evalkit.run import Interrupted, run_cell
@@ -322,7 +357,9 @@ def _run(
         from evalkit.judging import read_baseline
 
         given = read_baseline(baseline) if baseline and cell.stop_early else None
-        return run_cell(cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh, baseline=given, margin=margin)
+        return run_cell(
+            cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh, baseline=given, margin=margin, alpha=alpha
+        )
     except Interrupted as e:
         print(f"interrupted: {e}", file=sys.stderr)
         raise typer.Exit(e.exit_code) from None
@@ -342,8 +379,15 @@ def _code(found: Verdict | Outcome | None) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code. What the user can mend is two lines, never a traceback."""
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        app(args=argv if argv is None else list(argv), prog_name="evalkit")
+        code = app(args=words, prog_name="evalkit", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except UsageError as e:
+        return _usage_error(e, words)
+    except typer.Abort:  # Ctrl-C or the end of the input at a question
+        print("interrupted: nothing was written", file=sys.stderr)
+        return 130
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else int(e.code is not None)
     except (EngineError, EvalkitError) as e:
@@ -360,7 +404,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as e:  # exit code 1 would read as a verdict
         print(f"error: {_whereabouts(e)}\nfix: this is a bug of evalkit; please report it", file=sys.stderr)
         return 2
-    return 0
+
+
+def _usage_error(e: Any, words: Sequence[str]) -> int:
+    """A command line that cannot be read: one line with what was found, one with where to look."""
+    if type(e).__name__ == "NoArgsIsHelpError":  # its message is the whole help
+        e.show()
+        return 2
+    found = _value_of(getattr(e.param, "opts", ()), words) if isinstance(e, typer.BadParameter) else ""
+    said = " ".join(e.format_message().split()).rstrip(".")
+    command = e.ctx.command_path if e.ctx else "evalkit"
+    print(f"error: {command}: {said[:1].lower()}{said[1:]}{f' (found {found!r})' if found else ''}", file=sys.stderr)
+    print(f"fix: {command} --help lists what it takes", file=sys.stderr)
+    return 2
+
+
+def _value_of(options: Sequence[str], words: Sequence[str]) -> str:
+    """What the command line gives an option: the word behind it, or behind its `=`."""
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in options:
+            return value if equals else " ".join(words[i + 1 : i + 2])
+    return ""
 
 
 def _whereabouts(e: Exception) -> str:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.config import EngineConfig, nearest
+from engine.config import EngineConfig, QuantMode, nearest
 from engine.eagle3_config import is_eagle3
 from evalkit.errors import EvalkitError
 
@@ -85,6 +85,7 @@ class Cell:
         draft: str = "dspark",
         k: int | None = None,
         quant: str = "float32",
+        online_quant_config: str = "",
         draft_width: str = "k",
         batch: int = 64,
         threads: int = 0,
@@ -102,7 +103,8 @@ class Cell:
     ) -> Cell:
         """A Cell from the words of the command line: names or folders for `model` and `draft`.
 
-        K is 7 unless given, and 0 where there is no draft; K=0 turns the draft off.
+        K is 7 unless given, and 0 where there is no draft; K=0 turns the draft off. `quant` is a preset or words such
+        as `w=ptpc_fp8 kv=nvfp4`; `online_quant_config` is JSON, or a file that holds it.
         """
         target, model_path = resolve_target(model)
         name, spec = resolve_draft(draft)
@@ -117,6 +119,7 @@ class Cell:
             k=k,
             draft_width=draft_width,
             quant=quant,
+            online_quant_config=read_online_quant(online_quant_config),
             device=device,
             max_batch=batch,
             prefix_cache=prefix_cache,
@@ -141,6 +144,8 @@ class Cell:
         own = {f: getattr(self, f) for f in self.__slots__ if f != "engine"}
         engine = {n: v for n, v in asdict(self.engine).items() if n not in ("draft", "seed", "model")}
         engine["draft_method"] = self.engine.draft
+        families = QuantMode.parse(self.quant, self.engine.dtype).families()  # "auto" where the device will decide
+        engine |= {f"quant_{family}": found for family, found in families.items()}
         engine["model"] = self.engine.model
         return {n: str(v) if isinstance(v, Path) else v for n, v in {**own, **engine}.items()}
 
@@ -187,6 +192,18 @@ def _method_of(folder: Path) -> str:
         return "eagle3" if is_eagle3(str(config["architectures"][0])) else "dspark"
     except (OSError, ValueError, LookupError, TypeError):
         return "dspark"
+
+
+def read_online_quant(word: str) -> str:
+    """JSON text given as itself or as a file's path; "" stays "". The engine says what is wrong in it."""
+    text = word.strip()
+    if text and not text.startswith("{"):
+        try:
+            text = Path(text).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as e:
+            raise EvalkitError(f"online_quant_config {word!r} is neither JSON nor a readable file ({e})",
+                               "give a JSON object, or the file that holds it") from None  # fmt: skip
+    return text
 
 
 def resolve_task(word: str) -> Path:

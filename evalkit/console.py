@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -95,14 +94,14 @@ def verdict_text(verdict: Verdict, width: int = 0) -> Text:
     text.append(f"verdict: {verdict.outcome.value.upper()}\n", style=f"bold {COLOUR[verdict.outcome]}")
     for check in verdict.checks:
         text.append(f"  {check.outcome.value:12}", style=COLOUR[check.outcome])
-        text.append(_folded(f"{check.name}: {check.message}", width) + "\n")
+        text.append(folded(f"{check.name}: {check.message}", width) + "\n")
     for note in verdict.notes:
-        text.append("  note        " + _folded(note, width) + "\n", style="dim")
+        text.append("  note        " + folded(note, width) + "\n", style="dim")
     text.rstrip()
     return text
 
 
-def _folded(words: str, width: int, indent: int = 16) -> str:
+def folded(words: str, width: int, indent: int = 16) -> str:
     """`words` behind a first column of 14, later lines under the second one."""
     if width < indent + 20:
         return f"  {words}"
@@ -135,16 +134,6 @@ def sweep_reason(verdict: Verdict) -> Text:
     for check in telling:
         text.append(f"\n  {check.name}: {check.message}", style="default")
     return text
-
-
-def verdicts_json(verdicts: Sequence[Verdict]) -> str:
-    """The verdicts of a sweep as a JSON list."""
-    return json.dumps([asdict(v) for v in verdicts], indent=1, allow_nan=False, default=str)
-
-
-def verdict_json(verdict: Verdict) -> str:
-    """The verdict as JSON, for machines."""
-    return json.dumps(asdict(verdict), indent=1, allow_nan=False, default=str)
 
 
 def runs_table(runs: Sequence[Run]) -> Table:

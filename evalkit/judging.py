@@ -30,7 +30,8 @@ def judge_run(
 ) -> Judged:
     """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file.
 
-    What is not named is looked up in golden/ by the run's target and draft.
+    What is not named is looked up in golden/ by the run's target and draft. What is named is demanded: a run that can't
+    be compared with it fails; one that nothing in golden/ fits is inconclusive, and says what to record.
     """
     found = goldens.defaults_for(run)
     missing = found.missing
@@ -40,7 +41,8 @@ def judge_run(
     if golden is not None:
         found = replace(found, golden=read_golden(golden, run))
         missing = tuple(m for m in missing if "curve" not in m)
-    spec = GateSpec() if margin is None else GateSpec(accuracy_margin=margin)
+    demands = (*(["accuracy"] if baseline is not None else []), *(["length"] if golden is not None else []))
+    spec = GateSpec(demands=demands) if margin is None else GateSpec(accuracy_margin=margin, demands=demands)
     verdict = judge(run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec)
     return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing), standards=found)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evalkit.errors import EvalkitError
 from evalkit.reading import gold_number
@@ -23,41 +23,35 @@ BOS_PROBES = 8
 Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
 
 
-def stops_of(until: Any, task: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(stop strings, notes) of a task's `until`. A plain string is one stop, not one for each of its characters."""
-    if until is None or until == []:
-        return (), ()
-    if isinstance(until, str):
-        notes: tuple[str, ...] = (f"stop {until!r} of {task} is a plain string, taken as a list of one",)
-        until = [until]
-    else:
-        notes = ()
-    if not isinstance(until, list | tuple) or not all(isinstance(s, str) for s in until):
-        raise EvalkitError(f"the stops of {task} are {until!r}", "give `until` as a list of strings")
-    if not all(until):
-        raise EvalkitError(f"the stops of {task} hold an empty string, which stops at once", "remove it from `until`")
-    return tuple(until), notes
-
-
 def check_task(task: LoadedTask) -> list[str]:
     """Refuses a task that cannot give a score; returns notes. Needs no engine."""
     _stops_in_gold(task)
     notes = _gold_answers(task)
     _leakage(task.prompts)
-    return notes
+    return notes + _copies(task)
 
 
-def check_tokens(task: LoadedTask, encode: Encode | None) -> list[str]:
-    """What only a tokenizer shows: a doubled BOS (an error), gold answers near the token limit (a note)."""
+def check_template(task: LoadedTask, applied: bool) -> list[str]:
+    """A note where a task for chat models is asked without a chat template: no score of a chat compares with it."""
+    if not task.chat or applied:
+        return []
+    return [f"{task.name} is written for a chat model; this backend applies no chat template, so its prompts are asked "
+            "as plain text and the score is not comparable with one taken through a template"]  # fmt: skip
+
+
+def check_tokens(task: LoadedTask, encode: Encode | None, context: int = 0) -> list[str]:
+    """What only a tokenizer shows: a doubled BOS and prompts longer than the context (errors), answers that would be
+    cut by it and gold answers near the token limit (notes). `context` is in tokens; 0 is not known."""
     if encode is None:
         return ["prompts and gold answers were not tokenised before the run: the backend has no tokenizer to ask"]
     _doubled_bos(encode([p.text for p in task.prompts[:BOS_PROBES]]))
+    notes = _context(task, encode, context) if context else []
     golds = sorted((p.gold for p in task.prompts), key=len)
     longest = golds[-max(1, math.ceil(len(golds) / 10)) :]  # the 95th percentile is among the longest tenth
     lengths = sorted(len(ids) for ids in encode(longest))
     p95 = lengths[max(0, len(lengths) - 1 - len(golds) // 20)]
     note = cap_note(p95, lengths[-1], task.max_tokens, "gold answers")
-    return [note] if note else []
+    return notes + ([note] if note else [])
 
 
 def cap_note(p95: int, longest: int, cap: int, what: str) -> str:
@@ -113,6 +107,51 @@ def _leakage(prompts: Sequence[Prompt]) -> None:
             f"{len(leaked)} documents are among the examples in their own prompt (first: document {leaked[0]})",
             "take the few-shot examples from another split",
         )
+
+
+def _copies(task: LoadedTask) -> list[str]:
+    """Refuses documents that stand twice, since no gate passes a run of them; notes questions that do."""
+    shared, n = _pairs([p.doc_hash for p in task.prompts]), len(task.prompts)
+    if shared:
+        raise EvalkitError(
+            f"{len(shared)} of {n} documents of {task.name} are copies: {_named(task, shared)}",
+            "remove the copies: a question counted twice is no evidence",
+        )
+    shared = _pairs([p.item or p.text if task.shots else p.text for p in task.prompts])
+    if not shared:
+        return []
+    return [f"{len(shared)} of {n} questions of {task.name} are asked twice, and count twice: {_named(task, shared)}"]
+
+
+def _pairs(keys: Sequence[str]) -> list[tuple[int, int]]:
+    """(place, place of the first with the same key) of every key that came before."""
+    first: dict[str, int] = {}
+    return [(i, first[key]) for i, key in enumerate(keys) if first.setdefault(key, i) != i]
+
+
+def _named(task: LoadedTask, pairs: Sequence[tuple[int, int]]) -> str:
+    ids = [(task.prompts[i].doc_id, task.prompts[j].doc_id) for i, j in pairs[:3]]
+    return ", ".join(f"document {i} is {j} again" for i, j in ids) + (" ..." if len(pairs) > 3 else "")
+
+
+def _context(task: LoadedTask, encode: Encode, context: int) -> list[str]:
+    """Prompts against the context. A token is at least one byte, so short texts need no tokenizer."""
+    room = context - task.max_tokens
+    long = [p for p in task.prompts if len(p.text.encode()) >= room]
+    lengths = [len(ids) for ids in encode([p.text for p in long])] if long else []
+    over = [(p, n) for p, n in zip(long, lengths, strict=True) if n >= context]
+    if over:
+        worst, n = max(over, key=lambda pair: pair[1])
+        raise EvalkitError(
+            f"the prompt of document {worst.doc_id} has {n} tokens, the target's context holds {context} with at least "
+            f"one of output ({len(over)} of {len(task.prompts)} prompts are too long)",
+            f"use fewer than {task.shots} --shots" if task.shots else "leave those documents out of --data",
+        )
+    tight = [context - n for n in lengths if n > room]
+    if not tight:
+        return []
+    return [f"{len(tight)} of {len(task.prompts)} prompts leave less than the {task.max_tokens} tokens of an answer in "
+            f"the context of {context} (the longest leaves {min(tight)}): lower --max-tokens or --shots"]  # fmt: skip
 
 
 def _doubled_bos(prompts: Sequence[Sequence[int]]) -> None:

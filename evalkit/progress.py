@@ -65,12 +65,12 @@ class Progress:
     _began: float = 0.0
     _said: float = 0.0
 
-    def start(self, run_id: str, kept: Sequence[Sample], total: int, note: str = "") -> None:
+    def start(self, run_id: str, kept: Sequence[Sample], total: int, notes: Sequence[str] = ()) -> None:
         self._tally = Tally(total=total)
         for sample in kept:
             self._tally.add(sample, kept=True)
         self._began = self._said = self.clock()
-        if note:
+        for note in notes:
             print(f"note: {note}", file=self.stream)
         print(f"run {run_id}" + (f": continued, {len(kept)} of {total} samples kept" if kept else ""), file=self.stream)
         if self.stream.isatty():

@@ -18,6 +18,7 @@ from typing import Any
 
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import ASKED
 
 PACKAGES = ("torch", "triton", "lm-eval", "transformers", "datasets", "tokenizers", "numpy", "scipy")
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json")
@@ -72,6 +73,7 @@ def fingerprint(
         "quant": engine.quant,
         "dtype": settings.get("dtype", engine.dtype),
         "device": settings.get("device", engine.device),
+        **{name: settings.get(name, default) for name, default in ASKED.items() if name != "mode" or name in settings},
         "temperature": cell.temperature,
         "top_p": cell.top_p,
         "top_k": cell.top_k,
@@ -79,6 +81,8 @@ def fingerprint(
         **task,
         "docs_sha": sha256_json(list(doc_ids)),
     }
+    if engine.online_quant_config:
+        out["online_quant_config"] = json.loads(engine.online_quant_config)
     return out | {"hash": sha256_json(out)}
 
 
@@ -100,6 +104,7 @@ def collect(cell: Cell, *, settings: Mapping[str, str], files: Mapping[str, Any]
         "threads": engine.threads,
         "device": settings.get("device_name", settings.get("device", engine.device)),
         "platform": platform.platform(),
+        "image": settings.get("image", ""),
         "target_path": str(engine.model),
         "draft_path": str(engine.draft_path or ""),
         "data": dict(files),

@@ -79,6 +79,7 @@ class Sample:
     cached_tokens: int = 0
     seconds: float = 0.0
     steps: tuple[StepRecord, ...] = ()
+    gaps: tuple[float, ...] = ()  # top-two logit gap of the target at each emitted token, where the engine tells it
     scores: Mapping[str, float] = field(default_factory=dict)
     extracted: Mapping[str, str] = field(default_factory=dict)
     error: str = ""

@@ -21,7 +21,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec
 from evalkit.golden import baseline_for
 from evalkit.harness import LoadedTask, Prompt, Scored, load_task
-from evalkit.preflight import check_task, check_tokens, lengths_note
+from evalkit.preflight import check_task, check_template, check_tokens, lengths_note
 from evalkit.records import Run, Sample, StepRecord
 from evalkit.scoring import score_sample
 from evalkit.stopping import Stopper, plan
@@ -45,7 +45,7 @@ class Interrupted(Exception):
 class Watcher(Protocol):
     """Who is told how a run goes on."""
 
-    def start(self, run_id: str, kept: Sequence[Sample], total: int, note: str = "") -> None: ...
+    def start(self, run_id: str, kept: Sequence[Sample], total: int, notes: Sequence[str] = ()) -> None: ...
 
     def sample(self, sample: Sample) -> None: ...
 
@@ -55,7 +55,7 @@ class Watcher(Protocol):
 class Silent:
     """A Watcher that tells nobody."""
 
-    def start(self, run_id: str, kept: Sequence[Sample], total: int, note: str = "") -> None:
+    def start(self, run_id: str, kept: Sequence[Sample], total: int, notes: Sequence[str] = ()) -> None:
         pass
 
     def sample(self, sample: Sample) -> None:
@@ -74,27 +74,33 @@ def run_cell(
     fresh: bool = False,
     baseline: Baseline | None = None,
     margin: float | None = None,
+    alpha: float | None = None,
 ) -> Run:
     """Runs a cell to its end and returns the stored Run; an interrupted run of the same cell is continued.
 
-    With `cell.stop_early` a sequential rule at `margin` (the gate's own) against `baseline` (the one in golden/) may
-    end the run before its last sample; the Run then says why in `stopped`.
+    With `cell.stop_early` a sequential rule at `margin` and `alpha` (the gate's own) against `baseline` (the one in
+    golden/) may end the run before its last sample; the Run then says why in `stopped`.
 
     Raises EvalkitError or EngineError for what the user can mend, and Interrupted after SIGINT or SIGTERM.
     """
     watcher = watcher or Silent()
+    spec = _rule_spec(cell, margin, alpha)
     with _signals() as caught:
         writer: RunWriter | None = None
         total = 0
         try:
             task = load_task(cell)
+            if cell.limit >= task.size:
+                cell = replace(cell, limit=0)  # no subset: the whole task, under the name of the whole task
             total = len(task.prompts)
             notes = [*task.notes, *check_task(task)]
             engine = backend(cell)
-            notes += check_tokens(task, getattr(engine, "encode", None))
+            notes += getattr(engine, "notes", ())
+            notes += check_template(task, getattr(engine, "chat_template", False))
+            notes += check_tokens(task, getattr(engine, "encode", None), getattr(engine, "context", 0))
             head, stopper = _head(cell, task, engine, notes), None
             if cell.stop_early:
-                stopper = _stopper(cell, task, head, baseline, margin)
+                stopper = _stopper(cell, task, head, baseline, spec)
                 head = replace(head, fingerprint=provenance.extend(head.fingerprint, stop_early=asdict(stopper.told())))
             writer = open_run(runs_dir, cell.stem(task.name), head, fresh=fresh)
             with writer:
@@ -109,8 +115,21 @@ def request_seed(run_seed: int, doc_id: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{run_seed}:{doc_id}".encode()).digest()[:8], "big") >> 1
 
 
-def _stopper(cell: Cell, task: LoadedTask, head: RunHead, baseline: Baseline | None, margin: float | None) -> Stopper:
+def _rule_spec(cell: Cell, margin: float | None, alpha: float | None) -> GateSpec:
+    """What a run that stops early is decided by. The gate asks the same rule again at its own alpha, so a larger one
+    would end runs that the gate then finds undecided."""
     spec = GateSpec() if margin is None else GateSpec(accuracy_margin=margin)
+    if alpha is None:
+        return spec
+    if not cell.stop_early:
+        raise EvalkitError(f"--alpha {alpha:g} without --stop-early: it is the error rate of that rule",
+                           "add --stop-early, or leave --alpha away")  # fmt: skip
+    if not 0 < alpha <= spec.alpha:
+        raise EvalkitError(f"--alpha is {alpha:g}", f"give a number above 0 and at most {spec.alpha:g}, the gate's own")
+    return replace(spec, alpha=alpha)
+
+
+def _stopper(cell: Cell, task: LoadedTask, head: RunHead, baseline: Baseline | None, spec: GateSpec) -> Stopper:
     baseline = baseline or baseline_for(cell.target, task.name)
     return plan(task.prompts, head.fingerprint, baseline, seed=cell.seed, margin=spec.accuracy_margin, alpha=spec.alpha)
 
@@ -129,7 +148,11 @@ def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> Ru
     return RunHead(
         cell={**cell.to_json(), "task": task.name, "shots": task.shots, "max_tokens": task.max_tokens},
         fingerprint=provenance.fingerprint(cell, settings=settings, task=told, doc_ids=ids),
-        provenance={**provenance.collect(cell, settings=settings, files=task.files), "notes": notes},
+        provenance={
+            **provenance.collect(cell, settings=settings, files=task.files),
+            **getattr(engine, "record", {}),
+            "notes": notes,
+        },
         expected=len(ids),
         task_size=task.size,
     )
@@ -154,7 +177,8 @@ class _Session:
         if self.stopper:
             self._take_kept(self.stopper)
         kept = list(self.writer.done.values())
-        self.watcher.start(self.writer.id, kept, len(self.task.prompts), self.writer.note)
+        notes = [*self.notes, self.writer.note] if self.writer.note else self.notes
+        self.watcher.start(self.writer.id, kept, len(self.task.prompts), notes)
         try:
             task = self._until_stopped(self.stopper) if self.stopper else self.task
             official = task.evaluate(self.generate)

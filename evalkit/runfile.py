@@ -22,6 +22,7 @@ def pack_sample(sample: Sample, *, at: float = 0.0) -> bytes:
     values = {f.name: getattr(sample, f.name) for f in fields(sample)}
     values["seconds"] = round(sample.seconds, 6)
     values["steps"] = [_pack_step(s) for s in sample.steps]
+    values["gaps"] = [round(float(g), 6) for g in sample.gaps]
     values["scores"], values["extracted"] = dict(sample.scores), dict(sample.extracted)
     values["canonical"] = _pack_canonical(sample.canonical) if sample.canonical else {}
     lean = {n: v for n, v in values.items() if v is not False and v not in ("", [], {})}
@@ -60,6 +61,7 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
             for r in values.pop("steps", [])
         )  # fmt: skip
         blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
+        values["gaps"] = tuple(values.get("gaps", ()))
         canonical = _unpack_canonical(values.pop("canonical", None))
         return Sample(**{**blank, **values}, steps=steps, canonical=canonical), at
     except (ValueError, TypeError, IndexError, KeyError, AttributeError) as e:

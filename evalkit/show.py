@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 from evalkit.acceptance import AcceptanceStats, Group, by_answer_length, by_category, positions, summarize
 from evalkit.acceptance.model import FEW_CLUSTERS
-from evalkit.records import Run, Sample
+from evalkit.records import Run
 from evalkit.report import text
+from evalkit.shares import bucket_counts
 from evalkit.stats import Interval
 
 WIDTH = 80
 SETTINGS = ("task", "target", "draft", "k", "quant", "draft_width", "temperature", "top_p", "top_k", "shots",
             "max_tokens", "seed", "batch", "limit")  # fmt: skip
+ENDS = {"length": "cut by the token limit", "stop": "ended by itself"}  # by finish_reason
 
 
 def run_text(run: Run) -> str:
@@ -86,18 +88,16 @@ def _groups(title: str, groups: Sequence[Group]) -> str:
     return "\n".join(rows)
 
 
-def bucket(sample: Sample) -> str:
-    """What became of a request, scoring aside."""
-    if sample.error:
-        return "request failed"
-    if not sample.text.strip():
-        return "empty answer"
-    return {"length": "cut by the token limit", "stop": "ended by itself"}.get(sample.finish_reason, "end not recorded")
-
-
 def _buckets(run: Run) -> str:
-    counts = Counter(bucket(s) for s in run.samples)
-    return "answers\n" + "\n".join(f"  {name:24} {n}" for name, n in counts.most_common())
+    """What became of the answers, in the buckets of every other table, and how those that came ended."""
+    found = {bucket.value: n for bucket, n in bucket_counts(run.samples).items() if n}
+    ends = Counter(ENDS.get(s.finish_reason, "end not recorded") for s in run.samples if not s.error)
+    parts = {"answers": found, "ends of the answers": dict(ends.most_common())}
+    return "\n\n".join(
+        f"{title}\n" + "\n".join(f"  {name:24} {n}" for name, n in counts.items())
+        for title, counts in parts.items()
+        if counts
+    )
 
 
 def _settings(run: Run) -> str:

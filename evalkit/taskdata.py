@@ -15,6 +15,7 @@ from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 
 Row = dict[str, Any]
+CHAT_TASKS = frozenset({"gsm8k_inferencex"})  # written for chat models; not in the YAML, which is as it was published
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -44,6 +45,22 @@ def fields(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def stops_of(until: Any, task: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(stop strings, notes) of a task's `until`. A plain string is one stop, not one for each of its characters."""
+    if until is None or until == []:
+        return (), ()
+    if isinstance(until, str):
+        notes: tuple[str, ...] = (f"stop {until!r} of {task} is a plain string, taken as a list of one",)
+        until = [until]
+    else:
+        notes = ()
+    if not isinstance(until, list | tuple) or not all(isinstance(s, str) for s in until):
+        raise EvalkitError(f"the stops of {task} are {until!r}", "give `until` as a list of strings")
+    if not all(until):
+        raise EvalkitError(f"the stops of {task} hold an empty string, which stops at once", "remove it from `until`")
+    return tuple(until), notes
+
+
 def data_files(cell: Cell, config: Mapping[str, Any], path: Path, shots: int) -> dict[str, Path]:
     """Local file of each split needed; empty where the data come from the hub."""
     test = config.get("test_split") or config.get("validation_split") or "test"
@@ -59,6 +76,10 @@ def data_files(cell: Cell, config: Mapping[str, Any], path: Path, shots: int) ->
         return {}
     needed = {s: files[s].resolve() for s in ((few, test) if shots else (test,)) if s in files}
     for split, file in needed.items():
+        if file.is_dir():
+            inside = file / f"{split}.jsonl"
+            raise EvalkitError(f"{file} is a folder, expected a JSONL file",
+                               f"give {inside}" if inside.is_file() else "give a file in it")  # fmt: skip
         if not file.is_file():
             why = f" ({shots} shots are taken from it)" if split == few and split != test else ""
             raise EvalkitError(f"{file} does not exist{why}", "give the data's path, with train.jsonl beside it")

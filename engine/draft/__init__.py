@@ -13,6 +13,8 @@ from engine.batch import Batch
 from engine.config import EngineConfig, ModelConfig
 
 if TYPE_CHECKING:  # these modules import this one, or cost more than a name is worth
+    from engine.draft.block import BlockDraft
+    from engine.draft.eagle3_model import Eagle3Draft
     from engine.kv_cache import KVCache
     from engine.model import Target
     from engine.request import Sequence
@@ -33,6 +35,7 @@ class Drafter(Protocol):
     """What the runner asks of a draft. Only `propose` has no default."""
 
     capture: tuple[int, ...] = ()  # target layers whose output it wants to see
+    draft: BlockDraft | Eagle3Draft | None = None  # its weights, where it has any
     kv: ModelConfig | None = None  # shape of the KV layers it keeps beside the target's; None: it keeps none
     kept_size: int = 0  # numbers it keeps of a token beside K and V, in its first layer's index place
 

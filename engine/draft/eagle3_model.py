@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from engine.config import ModelConfig
 from engine.eagle3_config import Eagle3Config
 from engine.layers import MLP, Attend, Attention, RMSNorm, Rope
+from engine.quant.linear import linear_rows
 
 
 class PairAttention(Attention):
@@ -36,8 +37,8 @@ class PairAttention(Attention):
         return q, k, v
 
     def make_kv(self, x: Tensor, rope: Rope, table: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        w = self.qkv.weight[self.heads * self.head_dim :]
-        k, v = nn.functional.linear(x, w).view(x.shape[0], 2, self.kv_heads, self.head_dim).unbind(1)
+        y = linear_rows(self.qkv, x, slice(self.heads * self.head_dim, None))
+        k, v = y.view(x.shape[0], 2, self.kv_heads, self.head_dim).unbind(1)
         return rope(k, table), v
 
 

@@ -32,7 +32,7 @@ from engine.training.draft import DraftPlan, train_draft
 from engine.training.eagle3 import Eagle3Plan, Eagle3Shape, train_eagle3
 from engine.training.target import TargetPlan, train_target
 from engine.training.text import EOS, MASK, PAD, QA, Stream, load_tokenizer, prompt, train_tokenizer
-from engine.weights import draft_names, eagle3_names, load_target, save_checkpoint, target_names
+from engine.weights import draft_names, load_target, save_checkpoint, target_names
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -241,7 +241,7 @@ def eagle3_stage(recipe: Recipe, tok: Tokenizer, outputs: list[QA]) -> None:
     draft = seeded(lambda: Eagle3Draft(cfg, target.embed, cfg.capture(target.cfg.num_layers)), seed=1)
     draft.head.weight.data.copy_(target.head.weight)
     train_eagle3(draft, target, shape.plan, endless(outputs), tok, TrainState(recipe.build / shape.name), recipe.say)
-    save_checkpoint(draft, eagle3_names(cfg), folder)
+    save_checkpoint(draft, draft_names(cfg), folder)
 
 
 def endless(outputs: list[QA]) -> Stream:

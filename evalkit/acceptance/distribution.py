@@ -64,7 +64,26 @@ def distribution_test(
     None when there is nothing to compare: fewer than 2 documents, or a curve with a single K. `margin` is in tokens
     a step. Raises ValueError for a curve that implies no survival (see implied_groups).
     """
-    counts = cluster_counts(samples, k)
+    return distribution_of_counts(
+        cluster_counts(samples, k), k, margin=margin, histogram=histogram, se=se, clusters=clusters,
+        covariance=covariance, lengths=lengths, lengths_se=lengths_se, alpha=alpha,
+    )  # fmt: skip
+
+
+def distribution_of_counts(
+    counts: np.ndarray,
+    k: int,
+    *,
+    margin: float,
+    histogram: Sequence[int] | None = None,
+    se: float | None = None,
+    clusters: int | None = None,
+    covariance: Sequence[Sequence[float]] | None = None,
+    lengths: Mapping[int, float] | None = None,
+    lengths_se: Mapping[int, float] | None = None,
+    alpha: float = 0.05,
+) -> DistributionTest | None:
+    """`distribution_test` of steps already counted: [documents, K+1], steps with 0..K accepted drafts."""
     if len(counts) < 2:
         return None
     survival = stats.survival_counts(counts)[:, 1:].sum(axis=0) / counts.sum()

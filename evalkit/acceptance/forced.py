@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 FORCED_MIN_STEPS = 200  # fewer steps cannot show that acceptance was drawn
 CONSTANT_MIN_STEPS = 1000
+FLAGS = (  # what engines call it; a name matches whatever stands before or after it, and with - for _
+    "synthetic_acceptance", "spec_decode_acceptance_length", "simulate_acc", "force_num_accepted_tokens",
+    "forced_acceptance",
+)  # fmt: skip
+WORDS = re.compile(
+    r"(synthetic|simulated|forced)[ _-]accept|rejection[ _-](sample|sampling)[ _-]method\W+synthetic"
+    r"|simulat\w* acc(ept|_len)",
+    re.IGNORECASE,
+)
+OFF = ("", "0", "0.0", "-1", "off", "false", "none")
+EVEN = 0.5  # design effect under which documents differ less than independent steps would
+EVEN_MIN_CLUSTERS = 50
 NEAR_GOLDEN = 0.002  # tokens: a mean this near a golden number is hardly chance
 
 
@@ -61,21 +75,70 @@ def near_golden(accepted_length: float | None, golden_lengths: Sequence[float]) 
     return min(near, key=lambda g: abs(accepted_length - g)) if near else None
 
 
+def told_forced(*facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the settings and the server's own words say of forced acceptance: a flag that is on, or a sentence.
+
+    `facts` are what a run stores of its launch: cell, provenance (flags, environment, command, server's answers),
+    counters. Each sign names the place.
+    """
+    return tuple(dict.fromkeys(sign for part in facts for sign in _told("", part)))
+
+
+def _told(where: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not _is_flag(str(key)):
+                yield from _told(f"{where}.{key}".lstrip("."), inner)
+            elif _on(inner):
+                yield f"flag {key}={inner}"
+    elif isinstance(value, list | tuple):
+        for i, inner in enumerate(value):
+            if isinstance(inner, str) and inner.startswith("-") and _is_flag(inner):
+                name, equals, given = inner.partition("=")
+                given = given if equals else value[i + 1] if i + 1 < len(value) else None
+                if _on(given):
+                    yield f"flag {name}={given}"
+            else:
+                yield from _told(where, inner)
+    elif isinstance(value, str) and WORDS.search(value):
+        yield f"{where} says {value[:80]!r}"
+
+
+def _is_flag(word: str) -> bool:
+    return any(flag in word.lower().replace("-", "_") for flag in FLAGS)
+
+
+def _on(value: Any) -> bool:
+    return value is not None and value is not False and str(value).strip().lower() not in OFF
+
+
+def too_even(design_effect: float | None, clusters: int) -> bool:
+    """True when documents differ less than independent steps of one law would: something steers the mean.
+
+    A design effect under 0.5 over at least 50 documents. Of real steps it is near or over 1: prompts differ.
+    """
+    return design_effect is not None and clusters >= EVEN_MIN_CLUSTERS and design_effect < EVEN
+
+
 def forced_signs(
     histogram: Sequence[int],
     *,
     accepted_length: float | None,
     design_effect: float | None,
     golden_lengths: Sequence[float] = (),
+    clusters: int = 0,
 ) -> tuple[str, ...]:
-    """Every sign there is, in words. The two-point histogram alone is proof enough; so are a constant conditional
-    rate and a mean on a golden number together; each of these two alone is only worth a remark."""
+    """Every sign there is in the counts, in words. The two-point histogram alone is proof enough; so is a mean on a
+    golden number together with too little variance (one conditional rate at every position, or documents that differ
+    less than chance makes them); each of these alone is only worth a remark."""
     signs = []
     if looks_forced(histogram):
         values = [a for a, count in enumerate(histogram) if count]
         signs.append(f"only {' or '.join(map(str, values))} accepted drafts in all {sum(histogram)} steps")
     if constant_conditional(histogram, design_effect):
         signs.append("one conditional rate at every position and no difference between documents")
+    if too_even(design_effect, clusters):
+        signs.append(f"documents differ less than chance makes them (design effect {design_effect:.2f})")
     near = near_golden(accepted_length, golden_lengths)
     if near is not None:
         signs.append(f"accepted length {accepted_length:.4f} is within {NEAR_GOLDEN} of the golden number {near:g}")

@@ -14,8 +14,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
 INTRO = """# Realised error rates
 
 Made by `make audit`; nothing between the markers is typed by hand. What the rules promise: `evalkit/stats/`, each
-module with its sources. What they are put to: `evalkit/audit/simulate.py`, `survival.py` and
-`population.py`.
+module with its sources. What they are put to: `evalkit/audit/simulate.py`, `survival.py`,
+`runs.py` and `population.py`.
 
 """
 

@@ -13,17 +13,19 @@ from scipy import special
 from evalkit import stats
 from evalkit.audit.population import POPULATIONS
 from evalkit.audit.row import ALPHA, Row, coverage, size
+from evalkit.audit.runs import RunsAudit
 from evalkit.audit.survival import SurvivalAudit
 
 N = 1319
 
 
-class Audit(SurvivalAudit):
+class Audit(SurvivalAudit, RunsAudit):
     def rows(self) -> Iterator[Row]:
         yield from self.one_proportion()
         yield from self.paired()
         yield from self.unpaired()
         yield from self.repeats()
+        yield from self.run_variation()
         yield from self.length_size()
         yield from self.length_coverage()
         yield from self.band()
@@ -38,6 +40,11 @@ class Audit(SurvivalAudit):
             spans = [interval(int(c)) for c in rng.binomial(N, p, runs)]
             rate = np.mean([s.low <= p <= s.high for s in spans])
             yield coverage("Wilson", f"n = {N}, p = {p:g}", rate, runs, 0.94, 0.96)
+        exact, rng = cache(lambda c, n: self.rules.exact_interval(c, n)), self.rng(11)
+        for n, p in ((N, 0.96), (N, 0.9999), (50, 0.98)):  # by its making never below 95 %, and up to 100
+            spans = [exact(int(c), n) for c in rng.binomial(n, p, runs)]
+            rate = np.mean([s.low <= p <= s.high for s in spans])
+            yield coverage("exact (Clopper-Pearson)", f"n = {n}, p = {p:g}", rate, runs, 0.95, 1.0)
 
     def paired(self) -> Iterator[Row]:
         rng, runs, margin = self.rng(2), self.sizes.counts, 0.01
@@ -56,6 +63,14 @@ class Audit(SurvivalAudit):
                 passed = np.mean([test(*t).p_above <= ALPHA for t in tables])
                 yield size("paired non-inferiority (Tango)", setting, passed, runs)
 
+        rng = self.rng(12)
+        for share in (0.01, 0.05):
+            tables = _pairs(rng, share, 0.0, runs)
+            for name, rule in (("exact", self.rules.mcnemar_exact), ("mid-p", self.rules.mcnemar_midp)):
+                p = cache(lambda u, d, rule=rule: rule(u, d))
+                found = np.mean([p(*t) <= ALPHA for t in tables])
+                yield size(f"any difference (McNemar, {name})", f"n = {N}, {100 * share:g} % discordant", found, runs)
+
     def unpaired(self) -> Iterator[Row]:
         rng, runs = self.rng(3), self.sizes.counts
         for p, margin in ((0.96, 0.01), (0.96, 0.02), (0.90, 0.02)):
@@ -65,6 +80,12 @@ class Audit(SurvivalAudit):
             yield size(
                 "unpaired non-inferiority (score)", f"n = {N} and {N}, p = {p:g}, margin {margin:g}", passed, runs
             )
+        interval, rng = cache(lambda a, b, m: self.rules.two_proportion_interval(a, N, b, m)), self.rng(13)
+        for p, q, m in ((0.96, 0.96, N), (0.95, 0.97, N), (0.90, 0.92, 400)):
+            tables = zip(rng.binomial(N, p, runs), rng.binomial(m, q, runs), strict=True)
+            spans = [interval(int(a), int(b), m) for a, b in tables]
+            held = np.mean([s.low <= p - q <= s.high for s in spans])
+            yield coverage("unpaired score interval", f"n = {N} and {m}, p = {p:g} and {q:g}", held, runs, 0.94, 0.96)
 
     def repeats(self) -> Iterator[Row]:
         """Questions with their own chance of a right answer, four answers each a side; a fifth of the questions
@@ -83,6 +104,8 @@ class Audit(SurvivalAudit):
         after = (rng.random((runs, m, r)) < (chance - lost)[..., None]).mean(axis=2)
         passed = np.mean([self.rules.paired_repeats_test(d, -0.02).p_above <= ALPHA for d in after - before])
         yield size("paired non-inferiority with repeats", f"{setting} a side, margin 0.02", passed, runs)
+        held = _share([self.rules.paired_repeats_interval(d) for d in after - before], -0.02)
+        yield coverage("paired difference with repeats", f"{setting} a side", held, runs, 0.94, 0.97)
 
     def length_size(self) -> Iterator[Row]:
         """Length over golden at exactly 1 - margin, the golden from as many prompts of its own, or known."""
@@ -90,16 +113,22 @@ class Audit(SurvivalAudit):
         for i, (pop, m) in enumerate((p, m) for p in POPULATIONS for m in (80, 500)):
             rng = self.rng(100 + i)
             golden = stats.Estimate(value=(1 + pop.mean) / (1 - margin), se=0.0)
-            known = both = 0
+            known = both = held = 0
             for hits, sizes in pop.draw(rng, m, runs):
                 x = self._estimate(hits.sum(axis=1), sizes)
                 known += self.rules.ratio_test(x, golden, 1 - margin).p_above <= ALPHA
                 other, v = next(pop.draw(rng, m, 1))
                 y = self._estimate(other.sum(axis=1), v)
                 scaled = replace(y, value=y.value / (1 - margin), se=y.se / (1 - margin))
+                if m == 80:  # the test turned round: where few prompts bend it most
+                    span = self.rules.ratio_interval(x, scaled)
+                    held += span.low <= 1 - margin <= span.high
                 both += self.rules.ratio_test(x, scaled, 1 - margin).p_above <= ALPHA
             yield size("length against a known golden", f"{m} prompts, {pop.name}", known / runs, runs)
             yield size("length against a measured golden", f"{m} and {m} prompts, {pop.name}", both / runs, runs)
+            if m == 80:
+                setting = f"{m} and {m} prompts, {pop.name}"
+                yield coverage("ratio of lengths", setting, held / runs, runs, 0.93, 0.96)
 
     def _estimate(self, totals: np.ndarray, sizes: np.ndarray) -> stats.Estimate:
         return self.rules.clustered_ratio(totals, sizes).estimate(offset=1.0)
@@ -141,8 +170,11 @@ class Audit(SurvivalAudit):
         """Nine cells against one baseline, so correlated by half, none of them worse: any false alarm?"""
         rng, runs, cells = self.rng(6), self.sizes.counts, 9
         z = (rng.standard_normal((runs, cells)) + rng.standard_normal((runs, 1))) / math.sqrt(2)
-        wrong = np.mean([min(stats.holm(p)) <= ALPHA for p in special.ndtr(-z)])
+        p_values = special.ndtr(-z)
+        wrong = np.mean([min(self.rules.holm(p)) <= ALPHA for p in p_values])
         yield size("Holm, any of nine", "cells correlated by 0.5", wrong, runs)
+        wrong = np.mean([any(self.rules.fixed_sequence(p, ALPHA)) for p in p_values])
+        yield size("fixed sequence, any of nine", "cells correlated by 0.5", wrong, runs)
 
     def sequential_examples(self) -> Iterator[tuple[str, dict[str, float], float]]:
         """How runs end and how many pairs they take, for what a reader wants to know before `--stop-early`."""

@@ -20,11 +20,31 @@ class InProcess:
     @property
     def settings(self) -> Mapping[str, str]:
         device = self._llm.device
-        return {"device": device.type, "dtype": self._llm.quant.act, "device_name": _device_name(device)}
+        return {"device": device.type, "dtype": self._llm.quant.dtype, "device_name": _device_name(device)}
+
+    @property
+    def context(self) -> int:
+        """Tokens that prompt and output have together."""
+        return self._llm.max_model_len
 
     @property
     def counters(self) -> Mapping[str, Any]:
         return dict(self._llm.counters)
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """For a run's provenance: the quant mode by family, weights in memory, what was quantised after loading."""
+        weights = self._llm.weights
+        return {
+            "quant_mode": self._llm.quant.families(),
+            "weights": {"bytes": dict(weights.nbytes), "layers": dict(weights.layers), "cache_bytes": weights.cached},
+            "online_quant_info": dict(self._llm.online_quant.info),
+        }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the run should know of the engine's setting."""
+        return self._llm.notes
 
     def generate(self, requests: Sequence[Request], on_finish: OnFinish) -> None:
         self._llm.generate(requests, on_finish)

@@ -12,9 +12,9 @@ from evalkit.golden.curve import (
     select,
 )
 from evalkit.golden.defaults import JUDGED_BY, Standards, baseline_for, baseline_path, defaults_for, golden_path
-from evalkit.golden.describe import check_file, check_text, diff_text, find_file, show_text
+from evalkit.golden.describe import check_file, check_scores_text, check_text, diff_text, find_file, show_text
 from evalkit.golden.header import Header, Sampling, read_header
-from evalkit.golden.read import read_curve, read_curves
+from evalkit.golden.read import is_reference_scores, read_curve, read_curves
 from evalkit.golden.record import NEVER_WORKED, record_curve
 from evalkit.golden.sidecar import EVIDENCE, evidence_path
 
@@ -33,6 +33,7 @@ __all__ = [
     "baseline_for",
     "baseline_path",
     "check_file",
+    "check_scores_text",
     "check_text",
     "defaults_for",
     "diff_text",
@@ -40,6 +41,7 @@ __all__ = [
     "evidence_path",
     "find_file",
     "golden_path",
+    "is_reference_scores",
     "lookup",
     "read_curve",
     "read_curves",

@@ -11,12 +11,16 @@ from typing import Any
 from evalkit.acceptance.distribution import implied_groups
 from evalkit.baseline import mark
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import acceptance_fingerprint
 from evalkit.golden.header import Header
 from evalkit.records import Run
 from evalkit.units import AcceptedLength
 
 CURVE_MARKS = ("target_sha", "draft_sha", "draft_width", "temperature", "task_sha", "quant")
 COMPARED_MARKS = ("target_sha", "draft_width", "temperature", "task_sha")  # of a judged run with its golden
+FURTHER_MARKS = (  # compared where the golden records them: files of before have none
+    "tokenizer_sha", "prompts_sha", "shots", "template", "endpoint", "stop", "max_tokens", "top_p", "top_k",
+)  # fmt: skip
 NOTED_MARKS = ("draft_sha", "quant")  # may differ, since they are what is judged; the reader is told
 
 
@@ -198,7 +202,11 @@ def _variants(curve: Curve) -> set[str]:
 def differing_marks(value: GoldenValue, run: Run) -> list[str]:
     """The facts a run must share with a golden value and does not; none for a value that states no fingerprint."""
     told = value.fingerprint
-    return [m for m in COMPARED_MARKS if told.get(m) != mark(run, m)] if told else []
+    if not told:
+        return []
+    known = [m for m in FURTHER_MARKS if told.get(m) is not None]
+    more = [d.name for d in acceptance_fingerprint(run).differences(told, known)] if known else []
+    return [m for m in COMPARED_MARKS if told.get(m) != mark(run, m)] + more
 
 
 def record_command(target: str, k: int, draft: str = "") -> str:

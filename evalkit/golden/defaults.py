@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evalkit.baseline import GOLDEN_DIR, Baseline, ReferenceScore, load_baseline, load_reference_scores
+from evalkit.errors import EvalkitError
 from evalkit.golden.curve import Curve
 from evalkit.golden.read import read_curve
 from evalkit.records import Run
@@ -27,15 +28,23 @@ def golden_path(target: str, draft: str, root: Path = GOLDEN_DIR) -> Path:
     return root / f"{target}_{JUDGED_BY.get(draft, draft)}.yaml"
 
 
-def baseline_path(target: str, root: Path = GOLDEN_DIR) -> Path:
-    return root / f"{target}.baseline.json"
+def baseline_path(target: str, task: str, root: Path = GOLDEN_DIR) -> Path:
+    return root / f"{target}_{task}.baseline.json"
 
 
 def baseline_for(target: str, task: str, root: Path = GOLDEN_DIR) -> Baseline | None:
-    """The baseline that the repository has of a target on a task."""
-    path = baseline_path(target, root)
-    found = load_baseline(path) if path.exists() else None
-    return found if found and found.task == task else None
+    """The baseline that the repository has of a target on a task. Raises EvalkitError for a file that holds another
+    one, and for one under the name that such files had before the task was in it."""
+    path, before = baseline_path(target, task, root), root / f"{target}.baseline.json"
+    if not path.exists():
+        if before.exists() and load_baseline(before).task == task:
+            raise EvalkitError(f"{before} has the name of older baselines", f"rename it to {path.name}")
+        return None
+    found = load_baseline(path)
+    if (found.target, found.task) != (target, task):
+        raise EvalkitError(f"{path} holds the baseline of {found.target} on task {found.task}",
+                           f"rename it to {baseline_path(found.target, found.task).name}")  # fmt: skip
+    return found
 
 
 def defaults_for(run: Run, root: Path = GOLDEN_DIR) -> Standards:
@@ -44,16 +53,17 @@ def defaults_for(run: Run, root: Path = GOLDEN_DIR) -> Standards:
     An absent file is told in `missing`; one that is there and broken raises.
     """
     target, draft = str(run.cell.get("target")), str(run.cell.get("draft"))
-    curve_file, baseline_file = golden_path(target, draft, root), baseline_path(target, root)
+    task = str(run.cell.get("task"))
+    curve_file, baseline_file = golden_path(target, draft, root), baseline_path(target, task, root)
     missing = []
     curve = None
     if run.cell.get("k") and not curve_file.exists():
         missing.append(f"no golden curve {curve_file.name}")
     elif run.cell.get("k"):
         curve = read_curve(curve_file)
-    baseline = baseline_for(target, str(run.cell.get("task")), root)
+    baseline = baseline_for(target, task, root)
     if baseline is None:
-        missing.append(f"no baseline of {target} on task {run.cell.get('task')} in {baseline_file.name}")
+        missing.append(f"no baseline of {target} on task {task} in {baseline_file.name}")
     scores = root / "reference_scores.yaml"
     references = load_reference_scores(scores) if scores.exists() else ()
     return Standards(golden=curve, baseline=baseline, references=references, missing=tuple(missing))

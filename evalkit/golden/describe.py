@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evalkit.baseline import GOLDEN_DIR
+from evalkit.baseline import GOLDEN_DIR, load_reference_scores
 from evalkit.errors import EvalkitError
 from evalkit.golden.curve import Curve, GoldenValue
 from evalkit.golden.read import read_curves
@@ -68,6 +68,13 @@ def check_text(path: Path, checked: tuple[CheckedMode, ...]) -> str:
         spread = f"{one.evidence} of {len(one.ks)} values" if one.evidence else "no value"
         lines.append(f"    {spread} with an interval")
     return "\n".join(lines)
+
+
+def check_scores_text(path: Path) -> str:
+    """A line on a file of published scores; raises EvalkitError where one contradicts itself."""
+    scores = load_reference_scores(path)
+    noun = "published score" if len(scores) == 1 else "published scores"
+    return f"{path.name}: no golden curve; {len(scores)} {noun}, each agreeing with its counts"
 
 
 def find_file(word: str, root: Path = GOLDEN_DIR) -> Path:

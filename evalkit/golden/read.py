@@ -38,6 +38,12 @@ def _load(path: Path) -> tuple[str, Any]:
         raise EvalkitError(f"{path} cannot be read ({e})", FIX) from None
 
 
+def is_reference_scores(path: Path) -> bool:
+    """Whether a file is a list of published scores, which stands beside the curves in golden/ and is none."""
+    data = _load(path)[1]
+    return isinstance(data, dict) and isinstance(data.get("scores"), list)
+
+
 def _models(data: Any) -> list[str]:
     return [name for name in data if name != EVIDENCE] if isinstance(data, dict) else []
 
@@ -45,6 +51,10 @@ def _models(data: Any) -> list[str]:
 def read_curves(path: Path) -> tuple[Curve, ...]:
     """Every model's curve in a file. Raises EvalkitError for a file without one."""
     models = _models(_load(path)[1])
+    if is_reference_scores(path):
+        raise EvalkitError(
+            f"{path} holds published scores and no golden curve", "give a curve: golden/TARGET_DRAFT.yaml"
+        )
     if not models:
         raise EvalkitError(f"{path} has models [], expected at least one", FIX)
     return tuple(read_curve(path, str(model)) for model in models)

@@ -10,7 +10,8 @@ import yaml
 from evalkit.acceptance import AcceptanceStats, summarize, survival_covariance
 from evalkit.baseline import mark, refuse_unfit
 from evalkit.errors import EvalkitError
-from evalkit.golden.curve import CURVE_MARKS, GoldenValue
+from evalkit.fingerprint import acceptance_fingerprint
+from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, GoldenValue
 from evalkit.golden.read import read_curve
 from evalkit.golden.sidecar import evidence_path, sidecar_text, write_together
 from evalkit.records import Run
@@ -57,6 +58,8 @@ def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
     absent = [key for key, value in marks.items() if value in (None, "")]
     if absent:
         raise EvalkitError(f"run {run.id} does not say its {', '.join(absent)}", "run it again with this evalkit")
+    told = acceptance_fingerprint(run).fields
+    marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None}
     found = summarize(run.samples, k)
     _refuse_unhealthy(run, found)
     assert found.accepted_length is not None and found.interval is not None and found.se is not None

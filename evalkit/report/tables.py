@@ -22,7 +22,7 @@ from evalkit.shares import bucket_counts, drift
 FLAGS = {  # of `evalkit run`, with their defaults; a value that is the default is left out of the command
     "task": "", "model": "gradeschool-m3", "draft": "", "k": -1, "quant": "", "draft_width": "k", "data": None,
     "limit": 0, "shots": None, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_tokens": 0, "seed": 0,
-    "batch": 64, "threads": 0, "device": "auto",
+    "batch": 64, "threads": 0, "device": "auto", "online_quant_config": "",
 }  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def quant_mode(run: Run) -> str:
         device = str(mark(run, "device") or "")
         dtype = "float32" if device.startswith("cpu") else "bf16" if device.startswith("cuda") else ""
     try:
-        return f"{name} ({QuantMode.preset(name, dtype)})"
+        return f"{name} ({QuantMode.parse(name, dtype)})"
     except EngineError:
         return name or "not recorded"
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from statistics import mean
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tasks.gradeschool.generator import Problem
+from tasks.gradeschool.problem import Problem
 
 BEGIN = "<!-- figures: begin, written by python -m tasks.gradeschool.generator --write -->"
 END = "<!-- figures: end -->"

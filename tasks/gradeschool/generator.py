@@ -9,12 +9,12 @@ import operator
 import random
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from tasks.gradeschool import figures, templates_money, templates_quantities, templates_rates
 from tasks.gradeschool.drawing import TEMPLATES, Draw, fmt
+from tasks.gradeschool.problem import Problem
 
 # Importing these files registers their templates, and the order of the imports above is the order
 # of the draws: another order makes other problems from the same seed.
@@ -37,22 +37,6 @@ _OPERATORS: dict[str, Callable[[float, float], float]] = {
     "*": operator.mul,
     "/": operator.truediv,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One word problem with its worked solution."""
-
-    question: str
-    answer: str
-    value: int
-    template: str
-    steps: int
-
-    @property
-    def answer_text(self) -> str:
-        """The text after '#### '."""
-        return self.answer.rpartition("#### ")[2]
 
 
 def make_problem(rng: random.Random) -> Problem:

@@ -248,7 +248,7 @@ def fill_index(cache: KVCache, seqs: list[Seq], table: Tensor) -> None:
     cache.store_index(0, batch.slots.flatten(), draw_index(batch.positions.numel(), 17).k)
 
 
-@pytest.mark.parametrize("index_format", INDEX_FORMATS)
+@pytest.mark.parametrize("index_format", [n for n, f in INDEX_FORMATS.items() if 16 % f.block == 0])
 @pytest.mark.parametrize("name", LONG)
 def test_block_sparse_attention_equals_its_slow_twin(name: str, index_format: str) -> None:
     seqs = LONG[name]

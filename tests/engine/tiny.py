@@ -22,7 +22,7 @@ from engine.draft.eagle3_model import Eagle3Draft
 from engine.draft.scripted import Script, ScriptedDrafter
 from engine.eagle3_config import load_eagle3_config
 from engine.model import Target
-from engine.weights import draft_names, eagle3_names, save_checkpoint, target_names
+from engine.weights import draft_names, save_checkpoint, target_names
 
 EOS, MASK = 1, 2
 SHARE = 0.2  # what layers add to the residual stream; the rest is the last token's own embedding
@@ -122,7 +122,7 @@ def _eagle3(tiny: Tiny, shape: dict[str, Any], target: Target, **changes: Any) -
             elif name == "midlayer.attn.o.weight":
                 p.add_(torch.eye(32))
         draft.head.weight.copy_(target.head.weight)
-    save_checkpoint(draft, eagle3_names(cfg), tiny.eagle3)
+    save_checkpoint(draft, draft_names(cfg), tiny.eagle3)
 
 
 def m3_parts(layers: int) -> dict[str, Any]:

@@ -3,15 +3,18 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
+import typer
 
 from evalkit import run as run_module
 from evalkit.backends.scripted import Scripted
 from evalkit.cli import main
 from evalkit.config import ROOT
 from evalkit.records import Check, Outcome, Verdict
+from tests.evalkit.places import make_place
 
 COMMANDS = (["run"], ["gate"], ["report"], ["list"], ["show"], ["golden", "record"], ["baseline", "record"])
 N = 6
@@ -22,18 +25,12 @@ def place(tmp_path, monkeypatch):
     """A folder to run in, with a tiny target, draft and task, and a scripted engine."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
-    for name in ("target", "draft"):
-        (tmp_path / name).mkdir()
-        for file in ("config.json", "tokenizer.json", "model.safetensors"):
-            (tmp_path / name / file).write_text("{}")
-    rows = [{"question": f"{i} + 1?", "answer": f"#### {i + 1}"} for i in range(N)]
-    (tmp_path / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
 
     def backend(cell):
         return Scripted(lambda r: f" that is , I think\n#### {int(r.id) + 1}", k=cell.k)
 
     monkeypatch.setattr(run_module, "run_cell", partial(run_module.run_cell, backend=backend))
-    return tmp_path
+    return make_place(tmp_path, N, answer="#### {n}")
 
 
 @pytest.fixture
@@ -43,7 +40,7 @@ def verdict(monkeypatch):
     def set_to(outcome):
         check = Check(name="accuracy", outcome=outcome, expected="e", found="f", message="all of it", numbers={"n": 1})
         made = Verdict(outcome=outcome, checks=(check,), run_id="r", notes=("a note",))
-        monkeypatch.setattr("evalkit.judging.judge", lambda run, **words: made)
+        monkeypatch.setattr("evalkit.judging.judge", lambda run, **words: replace(made, run_id=run.id))
 
     return set_to
 
@@ -78,7 +75,7 @@ def test_run_exits_with_the_verdict(place, verdict, capsys, outcome):
     out, err = capsys.readouterr()
     assert f"verdict: {outcome.value.upper()}" in out and "accuracy: all of it" in out and "a note" in out
     assert "strict-match       1.0000" in out and "accepted length" in out and f"run: runs/{the_run(place)}" in out
-    assert err.startswith("run gradeschool-target-draft-k7-float32-") and "6/6" in err
+    assert "\nrun gradeschool-target-draft-k7-float32-" in err and "6/6" in err
 
 
 def test_run_without_a_gate_exits_0(place, capsys):
@@ -103,9 +100,9 @@ def test_gate_judges_a_stored_run(place, verdict, capsys):
         verdict(outcome)
         assert main(["gate", the_run(place)]) == code
     capsys.readouterr()
-    assert main(["gate", f"runs/{the_run(place)}", "--json"]) == 3
+    assert main(["gate", f"runs/{the_run(place)}", "--json", "-"]) == 3
     found = json.loads(capsys.readouterr().out)
-    assert found["outcome"] == "inconclusive" and found["checks"][0]["numbers"] == {"n": 1}
+    assert found["outcome"] == "inconclusive" and found["verdicts"][0]["checks"][0]["numbers"] == {"n": 1}
 
 
 def test_a_real_verdict_on_six_samples_is_no_pass(place, capsys):
@@ -135,8 +132,8 @@ def test_a_baseline_is_recorded_and_taken(place, capsys):
     capsys.readouterr()
     drafted = next(p.name for p in (place / "runs").iterdir() if p.name != base)
     for given in ("b.json", f"runs/{base}"):
-        main(["gate", drafted, "--baseline", given, "--json"])
-        checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+        main(["gate", drafted, "--baseline", given, "--json", "-"])
+        checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["verdicts"][0]["checks"]}
         assert checks["accuracy"]["numbers"]["paired"] == N
 
 
@@ -166,8 +163,8 @@ def test_gate_of_several_runs_is_one_table_and_the_worst_code(place, verdict, ca
         assert main(["gate", *runs]) == 1
         out = capsys.readouterr().out
         assert all(word in out for word in ("accuracy p", "length p", "Holm p", "0.01", "0.02", "fail", *runs))
-        assert main(["gate", *runs, "--json"]) == 1
-        found = json.loads(capsys.readouterr().out)
+        assert main(["gate", *runs, "--json", "-"]) == 1
+        found = json.loads(capsys.readouterr().out)["verdicts"]
         assert [v["outcome"] for v in found] == ["fail", "pass"] and found[1]["run_id"] == runs[1]
         assert found[1]["checks"][-1]["numbers"]["p_adjusted"] == 0.02
         assert main(["gate", runs[1], runs[1]]) == 2
@@ -185,8 +182,8 @@ def test_golden_records_a_run(place, capsys):
     main([*RUN, "--no-gate", "--no-report"])
     assert main(["golden", "record", the_run(place), "-o", "g.yaml", "--yes"]) == 0
     assert "recorded: g.yaml" in capsys.readouterr().out
-    assert main(["gate", the_run(place), "--golden", "g.yaml", "--json"]) in (1, 3)
-    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert main(["gate", the_run(place), "--golden", "g.yaml", "--json", "-"]) in (1, 3)
+    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["verdicts"][0]["checks"]}
     assert "no golden" not in checks["accepted length"]["message"]
 
 
@@ -202,6 +199,9 @@ def test_golden_records_a_run(place, capsys):
         ([*RUN, "--runs-dir", "test.jsonl"], "cannot make test.jsonl/", "--runs-dir"),
         ([*RUN, "--stop-early", "--limit", "3"], "--stop-early with --limit 3", "leave --limit away"),
         ([*RUN, "--stop-early"], "--stop-early has no baseline", "record a K=0 run first"),
+        ([*RUN, "--alpha", "0.01"], "--alpha 0.01 without --stop-early", "add --stop-early"),
+        ([*RUN, "--stop-early", "--alpha", "0.1"], "--alpha is 0.1", "at most 0.05"),
+        ([*RUN, "--stop-early", "--alpha", "nan"], "--alpha is nan", "at most 0.05"),
         ([*RUN, "--limit", "-1"], "limit is -1", "at least 0"),
         (["gate", "nowhere"], "no run 'nowhere'", "evalkit list"),
         (["show", "nowhere"], "no run 'nowhere'", "evalkit list"),
@@ -216,10 +216,51 @@ def test_errors_are_two_lines_and_exit_2(place, capsys, words, error, fix):
     assert not (place / "runs").exists()
 
 
-@pytest.mark.parametrize("words", [["run", "--nope"], ["nope"], ["run", "--k", "x"], ["gate"]])
-def test_usage_errors_exit_2(place, capsys, words):
+@pytest.mark.parametrize(
+    ("words", "error", "fix"),
+    [
+        (["run", "--nope"], "no such option: --nope", "evalkit run --help"),
+        (["run", "--limt", "3"], "--limit", "evalkit run --help"),
+        (["run", "--k", "abc"], "'--k'", "evalkit run --help"),
+        (["run", "--temperature=hot"], "'hot'", "evalkit run --help"),
+        (["run", "--quant"], "'--quant' requires an argument", "--help"),
+        (["run", "7"], "unexpected extra argument", "evalkit run --help"),
+        (["gate"], "missing argument", "evalkit gate --help"),
+        (["golden", "chek"], "chek", "evalkit golden --help"),
+        (["nope"], "no such command 'nope'", "evalkit --help"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_two_lines_and_exit_2(place, capsys, words, error, fix):
     assert main(words) == 2
-    assert "Traceback" not in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == "" and len(lines) == 2 and lines[0].startswith("error: evalkit") and lines[1].startswith("fix: ")
+    assert error in lines[0] and fix in lines[1]
+
+
+def test_a_value_of_another_kind_is_named(place, capsys):
+    for words in (["--k", "abc"], ["--k=abc"]):
+        main(["run", *words])
+        assert "(found 'abc')" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["golden"], ["baseline"]], ids=" ".join)
+def test_a_command_alone_prints_its_help(capsys, words):
+    assert main(words) == 2
+    assert "Commands:" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("stop", [typer.Abort, KeyboardInterrupt])
+def test_a_question_that_is_not_answered_is_no_verdict(place, capsys, monkeypatch, stop):
+    main([*RUN, "--no-gate", "--no-report", "--k", "0"])
+
+    def ask(*args, **words):
+        raise stop
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(typer, "confirm", ask)
+    assert main(["baseline", "record", the_run(place), "-o", "b.json"]) == 130  # 1 would read as a fail
+    assert not (place / "b.json").exists()
 
 
 def test_a_bug_is_no_verdict(place, capsys, monkeypatch):

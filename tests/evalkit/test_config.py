@@ -97,3 +97,22 @@ def test_json_of_a_cell_is_flat_and_plain(tmp_path):
 def test_threads_below_zero_are_refused() -> None:
     with pytest.raises(EngineError, match="threads is -1"):
         Cell.make(threads=-1)
+
+
+def test_a_cell_says_the_format_of_each_family():
+    cell = Cell.make(quant="kv=nvfp4 w=ptpc_fp8 index=fp4")
+    told = cell.to_json()
+    assert told["quant"] == cell.quant == "w=ptpc_fp8 kv=nvfp4"
+    assert [told[f"quant_{f}"] for f in ("w", "act", "kv", "index")] == ["ptpc_fp8", "fp8", "nvfp4", "fp4"]
+    assert cell.stem("gsm8k") == "gsm8k-gradeschool-m3-dspark-k7-w-ptpc_fp8-kv-nvfp4"
+    assert Cell.make(quant="m31flash-c1-4").stem("gsm8k").endswith("-k7-m31flash-c1-4")
+    assert Cell.make(quant="fp8").to_json()["quant_w"] == "auto"
+
+
+def test_online_quant_config_is_json_or_a_file(tmp_path):
+    text = '{"global_quant_config": "ptpc_fp8"}'
+    (tmp_path / "quant.json").write_text(text + "\n")
+    for word in (text, str(tmp_path / "quant.json")):
+        assert Cell.make(online_quant_config=word).engine.online_quant_config == text
+    with pytest.raises(EvalkitError, match="neither JSON nor a readable file"):
+        Cell.make(online_quant_config=str(tmp_path / "none.json"))

@@ -151,7 +151,6 @@ BROKEN: dict[str, tuple[Callable[[], Run], str, str]] = {
         "accuracy",
         "400 of other questions",
     ),
-    "another target": (lambda: make_run(fingerprint=MARKS | {"target_sha": "t2"}), "accuracy", "target_sha t1 / t2"),
     "answers in the wrong form": (
         lambda: make_run(change=lambda i: {"scores": {"strict-match": 0.0, "flexible-extract": float(i % 10 > 0)}}),
         "protocol",
@@ -233,6 +232,16 @@ def test_missing_standards_are_never_a_pass() -> None:
     assert "no comparable baseline" in verdict_line(found)
 
 
+@pytest.mark.parametrize(("key", "value"), [("target_sha", "t2"), ("task_sha", "q2"), ("temperature", 1.0)])
+def test_a_baseline_of_another_setting_is_refused_with_both_values(key: str, value: Any) -> None:
+    run = make_run(fingerprint=MARKS | {key: value})
+    check = named(verdict(run), "accuracy")
+    words = rf"nothing comparable .*another setting \({key} {MARKS[key]} / {value}\); fix: evalkit golden record"
+    assert check.outcome is Outcome.INCONCLUSIVE and re.search(words, check.message)
+    asked = named(verdict(run, spec=GateSpec(demands=("accuracy",))), "accuracy")
+    assert asked.outcome is Outcome.FAIL and "nothing was compared, and the gate demands it" in asked.message
+
+
 def test_golden_without_this_k() -> None:
     check = named(verdict(golden=make_golden(3.0, k=3)), "accepted length")
     assert check.outcome is Outcome.INCONCLUSIVE
@@ -277,7 +286,7 @@ def test_assumed_uncertainty_is_shown_as_such() -> None:
     found = verdict(golden=make_golden(se=None))
     check = named(found, "accepted length")
     assert check.numbers["golden_se_assumed"] is True
-    assert ", assumed" in check.message
+    assert "curve only, uncertainty assumed" in check.message
     assert any("curve only" in n and "2.5 %" in n for n in found.notes)
 
 
@@ -484,7 +493,8 @@ def test_published_score_is_shown_but_not_compared_elsewhere() -> None:
     notes = [n for n in found.notes if "0.9598 (1266/1319)" in n]
     assert notes == [
         "published sglang strict-match 0.9598 (1266/1319) is not comparable: "
-        "it is of target minimax-m3.1-flash, this run of gradeschool-m3"
+        "it is of target minimax-m3.1-flash, this run of gradeschool-m3, "
+        "and it is of task gsm8k_inferencex, this run of gradeschool, and it has 5 shots, this run 0"
     ]
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from evalkit.baseline import load_baseline, load_reference_scores, record_baseline
 from evalkit.errors import EvalkitError
-from evalkit.golden import defaults_for, evidence_path, lookup, read_curve, record_curve
+from evalkit.golden import baseline_path, defaults_for, evidence_path, lookup, read_curve, record_curve
 from evalkit.records import Run, Sample, StepRecord
 
 REPO = Path(__file__).resolve().parents[2]
@@ -371,7 +371,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert (empty.golden, empty.baseline, empty.references) == (None, None, ())
     assert len(empty.missing) == 2
     record_curve([run], tmp_path / "gradeschool-m3_dspark.yaml")
-    record_baseline(make_run(0), tmp_path / "gradeschool-m3.baseline.json")
+    record_baseline(make_run(0), tmp_path / "gradeschool-m3_gradeschool.baseline.json")
     found = defaults_for(run, tmp_path)
     assert found.golden is not None and found.baseline is not None and not found.missing
     assert defaults_for(with_cell(run, draft="dspark-weak"), tmp_path).golden is not None
@@ -379,3 +379,23 @@ def test_defaults(tmp_path: Path) -> None:
     other_task = defaults_for(with_cell(run, task="gsm8k"), tmp_path)
     assert other_task.baseline is None and "on task gsm8k" in other_task.missing[0]
     assert defaults_for(make_run(0), tmp_path).missing == ()
+
+
+def test_a_baseline_is_found_by_target_and_task(tmp_path: Path) -> None:
+    school, gsm8k = make_run(0), with_cell(make_run(0), task="gsm8k")
+    paths = {t: baseline_path("gradeschool-m3", t, tmp_path) for t in ("gradeschool", "gsm8k")}
+    for made in (school, gsm8k):
+        record_baseline(made, paths[str(made.cell["task"])])
+    assert {t: defaults_for(with_cell(school, task=t), tmp_path).baseline.task for t in paths} == {t: t for t in paths}  # type: ignore[union-attr]
+    assert GOLDEN / baseline_path("gradeschool-m3", "gradeschool").name in GOLDEN.iterdir()
+    paths["gsm8k"].rename(paths["gradeschool"])
+    with pytest.raises(EvalkitError, match=r"holds the baseline of gradeschool-m3 on task gsm8k; fix: rename it to"):
+        defaults_for(school, tmp_path)
+
+
+def test_the_old_name_of_a_baseline_is_an_error_and_no_missing_file(tmp_path: Path) -> None:
+    record_baseline(make_run(0), tmp_path / "gradeschool-m3.baseline.json")
+    words = r"has the name of older baselines; fix: rename it to gradeschool-m3_gradeschool\.baseline\.json"
+    with pytest.raises(EvalkitError, match=words):
+        defaults_for(make_run(7), tmp_path)
+    assert defaults_for(with_cell(make_run(7), task="gsm8k"), tmp_path).baseline is None

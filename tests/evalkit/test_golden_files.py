@@ -243,3 +243,18 @@ def test_every_file_of_inferencex() -> None:
             assert curve.said is not None and curve.said.method and curve.said.dataset == "coding"
             for mode in curve.values:
                 assert curve.said.of(mode).temperature is not None and curve.said.of(mode).output_len == 4096
+
+
+def test_published_scores_beside_the_curves_are_named_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`evalkit golden check golden/*.yaml` takes the whole folder."""
+    assert main(["golden", "check", *map(str, sorted(GOLDEN.glob("*.yaml")))]) == 0
+    out = capsys.readouterr().out
+    n = len(yaml.safe_load((GOLDEN / "reference_scores.yaml").read_text())["scores"])
+    assert f"reference_scores.yaml: no golden curve; {n} published scores" in out and "unreadable" not in out
+    broken = tmp_path / "scores.yaml"
+    broken.write_text((GOLDEN / "reference_scores.yaml").read_text().replace("correct: 1266", "correct: 1260"))
+    assert main(["golden", "check", str(broken)]) == 2 and "1260/1319 is 0.9553" in capsys.readouterr().out
+    assert main(["golden", "show", "reference_scores"]) == 2
+    assert "holds published scores and no golden curve" in capsys.readouterr().err

@@ -1,15 +1,23 @@
 """Tasks, prompts and scores through lm-eval, without a model."""
 
 import json
+import socket
+import threading
+import time
 from pathlib import Path
 
+import datasets
 import pytest
 import yaml
+from datasets import config as datasets_config
+from huggingface_hub import constants
 from lm_eval.api.task import ConfigurableTask
 
 from evalkit import harness
 from evalkit.config import Cell, resolve_task
 from evalkit.errors import EvalkitError
+from evalkit.harness import hub
+from evalkit.harness import load as load_module
 
 FIELDS = ("answer", "question")
 
@@ -146,6 +154,14 @@ def test_empty_and_missing_data_are_errors(data):
         load(data.parent / "other.jsonl")
 
 
+def test_a_folder_in_place_of_data_is_named_as_one(data, tmp_path):
+    with pytest.raises(EvalkitError, match=r"is a folder, expected a JSONL file; fix: give .*/test\.jsonl"):
+        load(data.parent)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EvalkitError, match="is a folder, expected a JSONL file; fix: give a file in it"):
+        load(tmp_path / "empty")
+
+
 def test_more_shots_than_examples_is_an_error(data):
     with pytest.raises(EvalkitError, match="has 9 examples for 9 shots"):
         load(data, task="gsm8k", shots=9)
@@ -155,9 +171,53 @@ def test_an_unreachable_hub_is_an_error(monkeypatch):
     def offline(*args, **kwargs):
         raise ConnectionError("offline")
 
-    monkeypatch.setattr(harness.datasets, "load_dataset", offline)
+    monkeypatch.setattr(datasets, "load_dataset", offline)
     with pytest.raises(EvalkitError, match=r"could not be fetched.*--data FILE.jsonl"):
         load(task="gsm8k")
+
+
+@pytest.fixture
+def silent():
+    """The address of a host that takes a connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_silent_hub_costs_seconds(monkeypatch, silent):
+    for module in (constants, datasets_config):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", silent)
+    monkeypatch.setattr(hub, "WAIT", 0.2)
+    tried = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: tried.append(constants.HF_HUB_OFFLINE) or 1 / 0)
+    monkeypatch.setattr(load_module, "REFUSALS", (ZeroDivisionError,))
+    started = time.monotonic()
+    with pytest.raises(EvalkitError, match=r"hub does not answer, or is switched off\); fix: give them with --data"):
+        load(task="gsm8k")
+    assert time.monotonic() - started < 5 and tried == [True], "in offline mode: what is cached is still found"
+    assert not constants.HF_HUB_OFFLINE and not datasets_config.HF_HUB_OFFLINE, "for the time of the load only"
+
+
+def test_what_counts_as_an_answer_of_the_hub(silent):
+    assert not hub.reachable(silent, wait=0.2) and not hub.reachable("http://127.0.0.1:1", wait=0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert hub.reachable(f"http://127.0.0.1:{server.getsockname()[1]}", wait=5)
+        thread.join()
+
+
+def test_a_hub_that_is_switched_off_is_not_asked(monkeypatch):
+    monkeypatch.setattr(hub, "reachable", lambda: 1 / 0)
+    with hub.offline_where_unreachable() as offline:  # conftest.py switches it off
+        assert offline
 
 
 @pytest.mark.parametrize(

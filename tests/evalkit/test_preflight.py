@@ -20,13 +20,15 @@ from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
 from evalkit.harness import LoadedTask, Prompt
-from evalkit.preflight import cap_note, check_task, check_tokens, lengths_note, stops_of
+from evalkit.preflight import cap_note, check_task, check_template, check_tokens, lengths_note
 from evalkit.records import Bucket, Check, Outcome, Run, Sample, Verdict
 from evalkit.report import tables
 from evalkit.run import SILENT, run_cell
 from evalkit.runfile import load_run
 from evalkit.scoring import score_sample
+from evalkit.taskdata import stops_of
 from evalkit.views import FLEXIBLE, STRICT, flexible_view, strict_view
+from tests.evalkit.places import make_checkpoints
 
 N = 40
 
@@ -87,6 +89,37 @@ def test_c31_a_document_among_its_own_examples_is_an_error() -> None:
         check_task(task(asked))
 
 
+def test_a_task_for_chat_models_says_that_no_template_is_applied() -> None:
+    (note,) = check_template(task(chat=True), applied=False)
+    assert "written for a chat model" in note and "plain text" in note
+    assert check_template(task(chat=True), applied=True) == check_template(task(), applied=False) == []
+
+
+def test_copies_are_found_before_the_first_request() -> None:
+    asked = [prompt(i) for i in range(200)]
+    asked[7] = dataclasses.replace(asked[3], doc_id=7)
+    with pytest.raises(EvalkitError, match=r"1 of 200 documents of gsm8k are copies: document 7 is 3 again"):
+        check_task(task(asked))
+    asked[7] = dataclasses.replace(asked[7], doc_hash="another id")  # the same question in another row
+    (note,) = check_task(task(asked))
+    assert note.startswith("1 of 200 questions of gsm8k are asked twice") and "document 7 is 3 again" in note
+    shots = {"text": "other examples", "item": "i3"}
+    asked[3], asked[7] = dataclasses.replace(asked[3], item="i3"), dataclasses.replace(asked[7], **shots)
+    assert len(check_task(task(asked, shots=5))) == 1 and check_task(task(asked)) == []
+
+
+def test_a_prompt_beyond_the_context_names_its_document() -> None:
+    asked = [prompt(i, text="Question: " + "x" * (390 if i == 11 else 20)) for i in range(20)]
+    words = r"the prompt of document 11 has 400 tokens, the target's context holds 400 .*1 of 20 prompts are too long"
+    with pytest.raises(EvalkitError, match=words + r".*fix: leave those documents out of --data"):
+        check_tokens(task(asked, max_tokens=100), by_characters, 400)
+    with pytest.raises(EvalkitError, match=r"fix: use fewer than 5 --shots"):
+        check_tokens(task(asked, max_tokens=100, shots=5), by_characters, 400)
+    (note,) = check_tokens(task(asked, max_tokens=100), by_characters, 450)
+    assert note.startswith("1 of 20 prompts leave less than the 100 tokens of an answer") and "leaves 50" in note
+    assert check_tokens(task(asked, max_tokens=100), by_characters, 500) == []
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """test.jsonl, and a train.jsonl whose rows are others, under other ids."""
@@ -141,11 +174,7 @@ def test_the_checks_are_cheap() -> None:
 
 @pytest.fixture
 def place(data: Path) -> Path:
-    for name in ("target", "draft"):
-        (data.parent / name).mkdir()
-        for file in ("config.json", "tokenizer.json", "model.safetensors"):
-            (data.parent / name / file).write_text("{}")
-    return data.parent
+    return make_checkpoints(data.parent)
 
 
 def execute(
@@ -178,6 +207,13 @@ def test_a_run_stores_canonical_scores_and_notes(place: Path) -> None:
     rows = {row[0]: row for row in tables.bucket_table(made).rows}
     assert (rows["answered"][1], rows["failed"][1]) == (str(N - 1), "1") and "1 of them timed out" in rows["failed"][3]
     assert tables.disagreement_table(made).rows[0][:2] == ("marker missing", "1")
+
+
+def test_a_run_of_a_chat_task_without_a_template_stores_the_note(place: Path) -> None:
+    """The note's place: before the first request, and with the run."""
+    made = execute(place, right, task="gsm8k_inferencex", shots=0)
+    assert made.complete and any("no chat template" in note for note in made.provenance["notes"])
+    assert not any("chat" in note for note in execute(place, right, task="gsm8k", shots=0).provenance["notes"])
 
 
 def test_c12_a_run_that_came_near_its_limit_says_so(place: Path) -> None:

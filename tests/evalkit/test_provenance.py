@@ -32,13 +32,19 @@ def test_equal_cells_have_equal_fingerprints(checkpoints):
     assert _print(checkpoints) == _print(checkpoints)
 
 
+def test_two_spellings_of_a_quant_mode_are_one_setting(checkpoints):
+    one, two = (_print(checkpoints, quant=words) for words in ("kv=nvfp4 w=ptpc_fp8", "w=ptpc_fp8 act=fp8 kv=nvfp4"))
+    assert one == two and one["hash"] != _print(checkpoints, quant="nvfp4")["hash"]
+
+
 @pytest.mark.parametrize("words", [{"batch": 3}, {"threads": 2}, {"prefix_cache": False}])
 def test_what_must_not_change_a_sample_is_left_out(checkpoints, words):
     assert _print(checkpoints, **words)["hash"] == _print(checkpoints)["hash"]
 
 
 @pytest.mark.parametrize(
-    "words", [{"k": 3}, {"quant": "fp8"}, {"seed": 1}, {"temperature": 1.0}, {"top_p": 0.9}, {"draft_width": "block"},
+    "words", [{"k": 3}, {"quant": "fp8"}, {"quant": "ptpc-fp8"}, {"online_quant_config": "{}"},
+              {"seed": 1}, {"temperature": 1.0}, {"top_p": 0.9}, {"draft_width": "block"},
               {"ids": [0, 1]}, {"settings": {"device": "cuda", "dtype": "bf16"}}],
 )  # fmt: skip
 def test_what_changes_a_sample_changes_the_hash(checkpoints, words):

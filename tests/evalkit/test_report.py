@@ -82,7 +82,7 @@ def make_baseline(run: Run, wrong: range = range(4, 15)) -> Baseline:
     }
     marks = {key: run.fingerprint[key] for key in ("target_sha", "task_sha")}
     return Baseline(run_id="base-k0", target="gradeschool-m3", task="gradeschool", rows=rows, fingerprint=marks,
-                    source="gradeschool-m3.baseline.json")  # fmt: skip
+                    source="gradeschool-m3_gradeschool.baseline.json")  # fmt: skip
 
 
 def make_golden(k: int = 7, length: float = 4.04, **more: Any) -> GoldenValue:

@@ -1,6 +1,5 @@
 """run_cell with scripted answers: stored as they finish, scored by lm-eval, continued after any end."""
 
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from evalkit.harness import Scored
 from evalkit.progress import Progress
 from evalkit.run import Interrupted, request_seed, run_cell
 from evalkit.runfile import SAMPLES_FILE, load_run
+from tests.evalkit.places import make_place
 
 N = 12
 
@@ -28,13 +28,7 @@ N = 12
 @pytest.fixture
 def place(tmp_path):
     """A tiny target, a draft and a task of N questions."""
-    for name in ("target", "draft"):
-        (tmp_path / name).mkdir()
-        for file in ("config.json", "tokenizer.json", "model.safetensors"):
-            (tmp_path / name / file).write_text("{}")
-    rows = [{"question": f"{i} + 1?", "answer": f"It is {i} + 1 = {i + 1} .\n#### {i + 1}"} for i in range(N)]
-    (tmp_path / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return tmp_path
+    return make_place(tmp_path, N)
 
 
 def cell(place, **words):
@@ -89,6 +83,13 @@ def test_a_limit_draws_documents(place):
     assert [s.doc_id for s in made.samples] != [0, 1, 2, 3, 4]
     full = {s.doc_id: s for s in execute(place, seed=1).samples}
     assert all(s == replace(full[s.doc_id], seconds=s.seconds) for s in made.samples)
+
+
+def test_a_limit_of_all_documents_is_no_subset(place):
+    whole, capped = execute(place), execute(place, limit=99_999, runs="capped")
+    assert capped.id == whole.id and capped.cell["limit"] == 0 and capped.expected == N
+    assert execute(place, limit=N, runs="equal").id == whole.id
+    assert "-n11-" in execute(place, limit=N - 1).id
 
 
 def test_a_failed_request_is_no_wrong_answer(place):
@@ -224,7 +225,7 @@ def test_another_engine_does_not_continue_a_run(place, monkeypatch):
     out = (place / "out").open("w+")
     made = execute(place, watcher=Progress(stream=out))
     out.seek(0)
-    assert "was interrupted and is not continued: the engine's code has changed" in out.readline()
+    assert "was interrupted and is not continued: the engine's code has changed" in out.read()
     out.close()
     assert made.id.endswith("-2") and len(made.samples) == N
 
@@ -236,6 +237,8 @@ def test_progress_says_what_is_known(place, tmp_path):
     execute(place, watcher=Progress(stream=out, every=0.0))
     out.seek(0)
     lines = out.read().splitlines()
+    assert lines[0].startswith("note: prompts and gold answers were not tokenised")  # known before the first request
+    del lines[0]
     assert lines[0].startswith("run gradeschool-") and lines[0].endswith("continued, 5 of 12 samples kept")
     assert len(lines) == 1 + N - 5 and lines[-1].startswith("12/12  strict-match 0.667  accepted length ")
     assert lines[-1].endswith(" tok/s")

@@ -13,6 +13,7 @@ from evalkit import tables
 from evalkit.config import ROOT
 from evalkit.console import run_rows
 from evalkit.records import Bucket, CanonicalScore, Check, Outcome, Verdict
+from evalkit.shares import bucket_counts
 from evalkit.show import run_text
 from tests.evalkit.test_golden import make_run
 
@@ -43,7 +44,22 @@ def test_the_terminal_table_names_every_bucket_that_is_no_answer() -> None:
 
 def test_show_of_plain_decoding_says_nothing_of_acceptance() -> None:
     text = run_text(make_run(0))
-    assert "acceptance" not in text and "empty answer" in text
+    assert "acceptance" not in text and f"  {Bucket.EMPTY.value:24} 60" in text
+
+
+def test_show_counts_answers_in_the_buckets_of_the_report() -> None:
+    run = make_run(3)
+    words = ["#### 1", "no number here", "", *["#### 1"] * 57]
+    samples = [dataclasses.replace(s, text=w) for s, w in zip(run.samples, words, strict=True)]
+    samples[3] = dataclasses.replace(samples[3], error="cut off", text="", finish_reason="")
+    samples[4] = dataclasses.replace(samples[4], finish_reason="length", text="so far")
+    made = dataclasses.replace(run, samples=tuple(samples))
+    answers, ends = (part.splitlines()[1:] for part in run_text(made).split("\n\n")[-3:-1])
+    assert {name: int(n) for name, n in (line.strip().rsplit(maxsplit=1) for line in answers)} == {
+        bucket.value: n for bucket, n in bucket_counts(made.samples).items() if n
+    }
+    assert sum(int(line.split()[-1]) for line in answers) == 60 and any("failed" in line for line in answers)
+    assert [line.split()[-1] for line in ends] == ["58", "1"], "the failed one did not end"
 
 
 def test_frames() -> None:

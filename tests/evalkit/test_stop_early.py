@@ -22,6 +22,7 @@ from evalkit.records import Check, Outcome, Run, Verdict
 from evalkit.run import Interrupted, run_cell
 from evalkit.runfile import RUN_FILE, SAMPLES_FILE, load_run
 from evalkit.stopping import Stopper, baseline_sha, drawn_order, follow
+from tests.evalkit.places import make_place
 
 N = 120
 MARGIN = 0.2  # 120 questions can't show less
@@ -38,22 +39,17 @@ def wrong(request: Any) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    for name in ("target", "draft"):
-        (tmp_path / name).mkdir()
-        for file in ("config.json", "tokenizer.json", "model.safetensors"):
-            (tmp_path / name / file).write_text("{}")
-    rows = [{"question": f"{i} + 1?", "answer": f"It is {i} + 1 = {i + 1} .\n#### {i + 1}"} for i in range(N)]
-    (tmp_path / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return tmp_path
+    return make_place(tmp_path, N)
 
 
 def execute(place: Path, answer: Any, *, k: int = 7, runs: str = "runs", baseline: Baseline | None = None,
-            backend: Any = None, margin: float = MARGIN, **words: Any) -> Run:  # fmt: skip
+            backend: Any = None, margin: float = MARGIN, alpha: float | None = None, **words: Any) -> Run:  # fmt: skip
     where = {"model": str(place / "target"), "draft": str(place / "draft"), "data": place / "test.jsonl"}
     early = {"stop_early": True} if baseline else {}
     made = backend or Scripted(answer, k=k)
     cell = Cell.make(**{"k": k, **where, **early, **words})
-    return run_cell(cell, runs_dir=place / runs, backend=lambda c: made, baseline=baseline, margin=margin)
+    return run_cell(cell, runs_dir=place / runs, backend=lambda c: made, baseline=baseline, margin=margin,
+                    alpha=alpha)  # fmt: skip
 
 
 @pytest.fixture
@@ -91,6 +87,15 @@ def test_c65_a_broken_engine_stops_within_fifteen_questions_with_a_fail(place: P
     )
     assert accuracy.numbers["p_worse"] <= 0.05
     assert whole.outcome is Outcome.PASS and "stopped early by a valid rule (failure after" in whole.message
+
+
+def test_a_smaller_alpha_asks_for_more_and_the_gate_agrees(place: Path, baseline: Baseline) -> None:
+    usual, strict = (execute(place, wrong, baseline=baseline, alpha=a, runs=f"r{a}") for a in (None, 0.001))
+    assert usual.stopping is not None and strict.stopping is not None
+    assert (usual.stopping.alpha, strict.stopping.alpha) == (0.05, 0.001)
+    assert len(usual.samples) < len(strict.samples) < N and strict.stopping.state == "failure"
+    check = named(judged(strict, baseline), "accuracy")
+    assert check.outcome is Outcome.FAIL and usual.id != strict.id
 
 
 def test_an_equal_engine_passes_by_the_rule_and_says_so(place: Path, baseline: Baseline) -> None:

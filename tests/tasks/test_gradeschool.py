@@ -15,7 +15,7 @@ import yaml
 
 from tasks.gradeschool import figures, generator
 from tasks.gradeschool.drawing import TEMPLATES
-from tasks.gradeschool.generator import Problem
+from tasks.gradeschool.problem import Problem
 
 FOLDER = Path(generator.__file__).parent
 Splits = dict[str, list[Problem]]

@@ -123,7 +123,7 @@ def test_nvfp4_has_no_negative_zero(value: float) -> None:
 def test_nvfp4_global_scale_moves_the_range() -> None:
     x = make(0, 32, -12)
     assert not decode_nvfp4(*encode_nvfp4(x)).any()
-    y = decode_nvfp4(*encode_nvfp4(x, 2.0**-12), global_scale_dec=2.0**-12)
+    y = decode_nvfp4(*encode_nvfp4(x, global_scale_enc=2.0**12), global_scale_dec=2.0**-12)
     assert torch.equal(y, decode_nvfp4(*encode_nvfp4(x * 2.0**12)) * 2.0**-12)
 
 

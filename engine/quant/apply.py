@@ -1,0 +1,158 @@
+"""Linear layers replaced by quantised ones after loading, and the account of what that left in memory."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from engine.config import EngineConfig
+from engine.errors import EngineError
+from engine.layers import packed_rows
+from engine.mode import QuantMode
+from engine.quant.fp8 import DIALECTS
+from engine.quant.linear import ACTIVATIONS, QuantLinear
+from engine.quant.online import RECIPE_EXCLUDE, OnlineQuantConfig, Resolved, linear_names, resolve, unreached, warnings
+from engine.quant.weights import WEIGHT_FORMATS, WeightOptions
+
+# format -> quant_type and quant_dtype of the record
+KINDS = {
+    "ptpc_fp8": ("per_token", "fp8"),
+    "per_block_fp8": ("per_block", "fp8"),
+    "per_block128_fp8": ("per_1x128", "fp8"),
+    "mxfp8": ("per_1x32", "fp8"),
+    "mxfp4": ("per_1x32", "fp4"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightReport:
+    """Weights in memory: bytes and layers by format, and what reading them fast takes on top.
+
+    `nbytes` of each format counts codes, scales and biases; "plain" is everything not quantised, embeddings and norms
+    included, whatever its dtype. `cached` are decoded copies beside the codes.
+    """
+
+    nbytes: Mapping[str, int]
+    layers: Mapping[str, int]
+    cached: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.nbytes.values()) + self.cached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlineQuant:
+    """What quantise_models did: the record that ATOM writes as online_quant_info, and sentences to show."""
+
+    info: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def config_of(config: EngineConfig, mode: QuantMode) -> OnlineQuantConfig:
+    """online_quant_config where it is given, else the mode's weights for all layers but experts.
+
+    Raises EngineError where both name a weight format.
+    """
+    online = mode.w in WEIGHT_FORMATS
+    if not config.online_quant_config:
+        return OnlineQuantConfig(global_format=mode.w if online else None, exclude=RECIPE_EXCLUDE)
+    if online:
+        raise EngineError(f"weights are asked for twice: w={mode.w} and online_quant_config", "leave one of them away")
+    return OnlineQuantConfig.parse(config.online_quant_config)
+
+
+def quantise_models(
+    config: EngineConfig, mode: QuantMode, models: Mapping[str, tuple[nn.Module, Mapping[str, tuple[str, ...]]]]
+) -> OnlineQuant:
+    """Quantise "target" and, where there is one, "draft" in place, as the mode or online_quant_config says.
+
+    models: name -> module and its map of parameters to checkpoint tensors. Decoded copies are kept on a CPU, where
+    decoding at each step would take longer than the product. Raises EngineError for a configuration that does not fit.
+    """
+    start = time.perf_counter()
+    online = config_of(config, mode)
+    found: dict[str, Resolved] = {}
+    for name, (module, tensors) in models.items():
+        found[name] = resolve(online, linear_names(module, tensors, "" if name == "target" else f"{name}."))
+        device = next(module.parameters()).device
+        quantise_module(module, found[name], mode=mode, cache=device.type == "cpu")
+    notes = list(warnings(online, found["target"], found.get("draft")) if config.online_quant_config else ())
+    if left := sum(unreached(online, n, "" if m == "target" else f"{m}.") for m, (_, n) in models.items()):
+        notes.append(f"online_quant_config: {left} expert matrices stay as they were loaded; experts are not quantised")
+    info = {
+        "model": str(config.model),
+        "online_quant_config": online.to_json(),
+        "elapsed_seconds": round(time.perf_counter() - start, 3),
+        **online_quant_layers(found.values()),
+    }
+    return OnlineQuant(info=info, notes=tuple(notes))
+
+
+def quantise_module(module: nn.Module, resolved: Resolved, *, mode: QuantMode, cache: bool = False) -> None:
+    """Replace the layers that `resolved` names by QuantLinear, in place; their old weights are freed.
+
+    Raises EngineError for a layer whose width is no multiple of its format's block.
+    """
+    options = weight_options(mode)
+    for layer in resolved.layers:
+        if (name := resolved.formats.get(layer.path)) is None:
+            continue
+        old = module.get_submodule(layer.path)
+        assert isinstance(old, nn.Linear)
+        if old.in_features % WEIGHT_FORMATS[name].multiple:
+            raise EngineError(f"{layer.name} is {old.in_features} wide, {name} needs a multiple of "
+                              f"{WEIGHT_FORMATS[name].multiple}", f"exclude {layer.name}")  # fmt: skip
+        new = QuantLinear(
+            old.weight, name, act=act_of(name, mode), bias=old.bias, packed=packed_rows(module, f"{layer.path}.weight"),
+            options=options, cache=cache,
+        )  # fmt: skip
+        parent, _, last = layer.path.rpartition(".")
+        setattr(module.get_submodule(parent), last, new)
+
+
+def act_of(name: str, mode: QuantMode) -> str:
+    """Activations of a layer in format `name`: as the mode says, where it says it of this format."""
+    if mode.w in WEIGHT_FORMATS:
+        return mode.quantised_act
+    return "" if name == "mxfp4" else ACTIVATIONS[name][0]
+
+
+def weight_options(mode: QuantMode) -> WeightOptions:
+    return WeightOptions(fp8=DIALECTS[mode.fp8], mxfp4_scale=mode.mxfp4_scale, mxfp8_scale=mode.mxfp8_scale)
+
+
+def online_quant_layers(found: Any) -> dict[str, Any]:
+    """num_layers and layers of the online_quant_info record."""
+    layers = [
+        {"layer": layer.name, "quant_type": KINDS[kind][0], "quant_dtype": KINDS[kind][1]}
+        for resolved in found
+        for layer in resolved.layers
+        if (kind := resolved.formats.get(layer.path))
+    ]
+    return {"num_layers": len(layers), "layers": layers}
+
+
+def weight_report(*modules: nn.Module) -> WeightReport:
+    """The account of these modules; what two of them share counts once."""
+    nbytes: Counter[str] = Counter()
+    layers: Counter[str] = Counter()
+    seen: set[int] = set()
+    cached = 0
+    for module in modules:
+        for child in module.modules():
+            if isinstance(child, QuantLinear):
+                nbytes[child.format.name] += child.nbytes
+                layers[child.format.name] += 1
+                cached += child.cached_nbytes
+                continue
+            for p in child.parameters(recurse=False):
+                if p.data_ptr() not in seen:
+                    seen.add(p.data_ptr())
+                    nbytes["plain"] += p.nbytes
+    return WeightReport(nbytes=dict(nbytes), layers=dict(layers), cached=cached)

@@ -1,0 +1,91 @@
+"""Where `evalkit gate` writes its verdict besides the terminal: the options, and what is done with them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evalkit.errors import EvalkitError
+
+if TYPE_CHECKING:
+    from evalkit.records import Run, Verdict
+
+STDOUT = Path("-")
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # where GitHub says a step's summary is
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write JSON; - prints it alone.", metavar="FILE")]
+JunitFile = Annotated[
+    Path | None, typer.Option("--junit", help="Write JUnit XML; inconclusive is a failure there.", metavar="FILE")
+]
+SummaryFile = Annotated[Path | None, typer.Option("--summary", help="Write a markdown summary.", metavar="FILE")]
+StepSummary = Annotated[bool, typer.Option("--step-summary", help=f"Add the summary to ${STEP_SUMMARY}.")]
+BenchmarkFile = Annotated[
+    Path | None,
+    typer.Option("--benchmark", help="Write github-action-benchmark's JSON, and FILE.smaller.", metavar="FILE"),
+]
+LmEvalDir = Annotated[Path | None, typer.Option("--lm-eval", help="Write lm-eval's own result files.", metavar="DIR")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """The files a gate is to write. Made before anything is judged, so that an old file never outlives an error."""
+
+    json: Path | None = None
+    junit: Path | None = None
+    summary: Path | None = None
+    step_summary: bool = False
+    benchmark: Path | None = None
+    lm_eval: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what can't be written and removes what an earlier gate wrote there."""
+        from evalkit.outputs.benchmark import smaller_path
+        from evalkit.outputs.lm_eval_files import clear_all
+        from evalkit.runfile import RUN_FILE, SAMPLES_FILE
+
+        if self.step_summary and not os.environ.get(STEP_SUMMARY):
+            raise EvalkitError(f"--step-summary, and ${STEP_SUMMARY} is not set", "give --summary FILE outside GitHub")
+        files = [path for path in (self.json, self.junit, self.summary, self.benchmark) if path and path != STDOUT]
+        if self.benchmark:
+            files.append(smaller_path(self.benchmark))
+        if len({path.absolute() for path in files}) < len(files):
+            raise EvalkitError("two outputs have one file", "give each its own")
+        for path in files:
+            if path.is_dir() or (path.name in (RUN_FILE, SAMPLES_FILE) and path.exists()):
+                what = "a folder" if path.is_dir() else "part of a stored run"
+                raise EvalkitError(f"{path} is {what}, not a file for a verdict", "give another file")
+        for path in files:
+            path.unlink(missing_ok=True)
+        if self.lm_eval:
+            clear_all(self.lm_eval)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the JSON goes to standard output, where nothing else may."""
+        return self.json == STDOUT
+
+    def write(self, verdicts: Sequence[Verdict], runs: Sequence[Run]) -> None:
+        """Writes what was asked for, and says on stderr what was not written and why."""
+        from evalkit import outputs
+        from evalkit.outputs.document import document_text
+
+        if self.json and not self.alone:
+            outputs.write_json(verdicts, runs, self.json)
+        if self.junit:
+            outputs.write_junit(verdicts, runs, self.junit)
+        if self.summary:
+            outputs.write_summary(verdicts, runs, self.summary)
+        if self.step_summary:
+            outputs.append_summary(verdicts, runs, Path(os.environ[STEP_SUMMARY]))
+        if self.benchmark:
+            outputs.write_benchmark(verdicts, runs, self.benchmark)
+        if self.lm_eval:
+            for said in outputs.write_lm_eval(verdicts, runs, self.lm_eval):
+                print(said, file=sys.stderr)
+        if self.alone:
+            print(document_text(verdicts, runs), end="")

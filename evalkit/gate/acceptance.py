@@ -1,0 +1,90 @@
+"""Acceptance against golden: verified and not drawn, a draft that does something, the length, the positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from evalkit.acceptance import AcceptanceStats, forced_signs, summarize, told_forced
+from evalkit.baseline import mark
+from evalkit.errors import EvalkitError
+from evalkit.gate.common import FAIL, PASS, checked
+from evalkit.gate.length import length_check
+from evalkit.gate.limits import GateSpec
+from evalkit.gate.positions import positions_check, rate_check
+from evalkit.golden import NEVER_WORKED, Curve, lookup
+from evalkit.records import Check, Run
+
+
+def acceptance_checks(run: Run, k: int, golden: Curve | None, spec: GateSpec, notes: list[str]) -> list[Check]:
+    try:
+        found = summarize(run.samples, k)
+    except EvalkitError as e:
+        return [checked("acceptance", FAIL, "step counts that add up", "step counts that do not", str(e))]
+    real = _real(run, found, golden, notes)
+    if k == 0:
+        notes.append("K=0 is plain decoding: there is no acceptance to judge")
+        return [real] if real.outcome is FAIL else []
+    checks = [real, _draft(found)]
+    if found.accepted:
+        checks.append(length_check(run, k, found, golden, spec, notes))
+        if "ratio" in checks[-1].numbers and golden is not None:  # it was comparable
+            value = lookup(golden, k, mark(run, "mode"))
+            checks += positions_check(run, golden, value, spec, notes)
+            rates = rate_check(run, value, spec)
+            checks += [rates] if rates else []
+        _length_notes(found, notes)
+    return checks
+
+
+def _real(run: Run, found: AcceptanceStats, golden: Curve | None, notes: list[str]) -> Check:
+    expected = "acceptance verified by the target"
+    if told := told_forced(run.cell, run.provenance, run.counters):
+        words = "; ".join(told)
+        numbers = {"detectors": sorted({"flag" if sign.startswith("flag ") else "server" for sign in told})}
+        hint = f"{words}: acceptance was forced, so the texts mean nothing; turn it off and run again"
+        return checked("real acceptance", FAIL, expected, words, hint, **numbers)
+    if found.forced:
+        words = "the engine says that acceptance was forced, not verified"
+        return checked("real acceptance", FAIL, expected, "forced", words, detectors=["server"])
+    known = [v for by_k in golden.values.values() for v in by_k.values()] if golden else []
+    signs = forced_signs(
+        found.histogram, accepted_length=found.accepted_length, design_effect=found.design_effect,
+        golden_lengths=[v.accepted_length for v in known if v.run_id != run.id],
+        clusters=found.clusters,
+    )  # fmt: skip
+    words = "; ".join(signs)
+    if found.looks_forced or len(signs) > 1:
+        detectors = ["two-point histogram"] if found.looks_forced else ["pinned mean"]
+        return checked("real acceptance", FAIL, expected, words, f"{words}: it looks forced", detectors=detectors)
+    if signs:
+        notes.append(f"{words}: a forced run would show this too")
+    return checked("real acceptance", PASS, expected, "no sign that it was forced" if not signs else "no proof of it")
+
+
+def _draft(found: AcceptanceStats) -> Check:
+    expected = f"drafts proposed and accepted at K={found.k}"
+    numbers = {"steps": found.steps, "drafts": found.drafts, "accepted": found.accepted}
+    if found.accepted == 0:
+        words = f"{found.drafts} drafts in {found.steps} verify steps, none accepted"
+        hint = f"{words}: the draft contributes nothing (wrong method, checkpoint or template)"
+        return checked("draft", FAIL, expected, words, hint, **numbers)
+    words = f"{found.accepted} of {found.drafts} drafts accepted in {found.steps} verify steps"
+    if found.interval is not None and found.interval.high < NEVER_WORKED:
+        hint = f"{words}, an accepted length under {NEVER_WORKED}: the draft contributes nothing"
+        return checked("draft", FAIL, expected, words, f"{hint} (wrong method, checkpoint or template)", **numbers)
+    return checked("draft", PASS, expected, words, **numbers)
+
+
+def _length_notes(found: AcceptanceStats, notes: list[str]) -> None:
+    def tell(other: float | None, words: Callable[[float], str]) -> None:
+        if other is not None and found.accepted_length and abs(other / found.accepted_length - 1) > 0.02:
+            notes.append(words(other))
+
+    tell(found.mean_of_requests, lambda x: f"the plain mean over requests is {x:.3f}: not the published definition")
+    tell(found.accepted_length_trimmed, lambda x: f"counted after trimming at stops and limits it is {x:.3f}")
+    if found.steps_without_draft and found.emitted_per_step:
+        steps = f"{found.steps_without_draft} steps had no draft"
+        notes.append(f"{steps}: {found.emitted_per_step:.3f} tokens a forward pass, which is what speed depends on")
+    notes.append(
+        f"acceptance was measured on answers of up to {found.longest_answer} tokens, and says nothing of longer"
+    )

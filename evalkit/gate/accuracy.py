@@ -1,0 +1,154 @@
+"""Strict-match against the baseline, paired by document and prompt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from evalkit import stats
+from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, mark, score_bit
+from evalkit.baseline import baseline_command as baseline_fix
+from evalkit.fingerprint import ACCURACY, Difference, accuracy_fingerprint, in_words
+from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, decide, points, what_would_tell
+from evalkit.gate.limits import GateSpec
+from evalkit.records import Check, Outcome, Run, Sample, Stopping
+from evalkit.stopping import Followed, follow, in_order, rule_of
+
+TOO_GOOD = 0.0027  # two-sided, three standard errors: a gain past it is a warning
+
+
+def baseline_differences(baseline: Baseline, run: Run) -> tuple[Difference, ...]:
+    """The facts in which a run differs from a baseline that it must share: all that the baseline's file records."""
+    there = baseline.fingerprint
+    names = [n for n in ACCURACY if n in BASELINE_MARKS or there.get(n) is not None]
+    here = accuracy_fingerprint(run)
+    return tuple(Difference(name=d.name, here=d.there, there=d.here) for d in here.differences(there, names))
+
+
+def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | None, spec: GateSpec) -> Check:
+    """Strict-match against the baseline, paired by document and prompt: Tango's one-sided test."""
+    n, correct = len(answered), correct_of(answered)
+    margin = spec.accuracy_margin
+    expected = f"{STRICT} at most {100 * margin:g} pt below the baseline"
+    numbers: dict[str, Any] = {"score": correct / n, "correct": correct, "n": n, "se": stats.proportion_se(correct, n)}
+    found = f"{STRICT} {correct / n:.4f} ({correct}/{n})"
+
+    def check(outcome: Outcome, words: str) -> Check:
+        return checked("accuracy", outcome, expected, found, f"{found} {words}", **numbers)
+
+    if baseline is None:
+        return check(INCONCLUSIVE, f"and no baseline to compare it with; fix: {_own_baseline(run)}")
+    if differ := in_words(baseline_differences(baseline, run)):
+        numbers["differ"] = differ
+        words = f"has nothing comparable in baseline {baseline.source}, which is of another setting ({differ})"
+        return check(INCONCLUSIVE, f"{words}; fix: {_own_baseline(run)}")
+    rows = [(s, baseline.rows.get(s.doc_hash[:HASH_CHARS])) for s in answered]
+    unknown = sum(row is None for _, row in rows)
+    same = [(s, row) for s, row in rows if row and row.prompt_hash == s.prompt_hash[:HASH_CHARS]]
+    pairs = [(score_bit(s, STRICT), row.strict) for s, row in same]
+    paired = len(pairs)
+    numbers |= {
+        "paired": paired,
+        "compared": paired if paired == n else 0,
+        "baseline_n": baseline.n,
+        "baseline": baseline.score,
+    }
+    if paired < n:
+        other = n - paired - unknown
+        why = f"{unknown} of other questions, {other} with another prompt"
+        kind = "nothing comparable" if paired == 0 else f"only {paired} of {n} samples comparable"
+        return check(FAIL, f"has {kind} in baseline {baseline.source} ({why}): same task, shots and template needed")
+
+    before = sum(r for _, r in pairs)
+    if run.stopping is not None:
+        scores = [(score_bit(s, STRICT), baseline.rows[s.doc_hash[:HASH_CHARS]].strict)
+                  for s in in_order(run.stopping, answered)]  # fmt: skip
+        numbers |= {"baseline": before / n, "baseline_correct": before}
+        return _sequential(run, run.stopping, scores, baseline, spec, check, numbers)
+    up, down = sum(y > r for y, r in pairs), sum(y < r for y, r in pairs)
+    level = 1 - 2 * spec.alpha
+    test, span, varies = _paired(up, down, n, baseline, spec, numbers)
+    share, difference = stats.discordant_at(up, down, n, -margin), (up - down) / n
+    mde = stats.mde_paired(n, share, spec.alpha)
+    needed = stats.needed_pairs(share, difference + margin, spec.alpha)
+    numbers |= {
+        "baseline": before / n, "baseline_correct": before, "difference": difference, "interval": [span.low, span.high],
+        "level": level, "won": up, "lost": down, "p": test.p_above, "p_worse": test.p_below, "margin": margin,
+        "mcnemar_exact": stats.mcnemar_exact(up, down), "mde": mde, "needed": needed,
+    }  # fmt: skip
+    outcome = decide(test, spec.alpha)
+    words = (
+        f"against baseline {before / n:.4f} ({before}/{n}), {n} paired, {down} lost and {up} won: "
+        f"{points(difference)}, {100 * level:g} % {points(span.low)} .. {points(span.high)}, "
+        f"p {test.p_above:.2g} for a loss under {100 * margin:g} pt{varies}"
+    )
+    if up > down and numbers["mcnemar_exact"] <= TOO_GOOD:
+        words += (
+            f"; warning: a gain of {points(difference)} is no chance (p {numbers['mcnemar_exact']:.1g}), and a "
+            "lossless draft gives none: look for a broken extractor or another setting"
+        )
+    return check(outcome, words + what_would_tell(outcome, mde, needed, "questions (or repeats of them)"))
+
+
+def _paired(
+    up: int, down: int, n: int, baseline: Baseline, spec: GateSpec, numbers: dict[str, Any]
+) -> tuple[stats.BoundTest, stats.Interval, str]:
+    """Tango's test and interval, with the baseline's run-to-run variation in their error, and words on the latter.
+
+    Tango's error holds the flips of single answers, so only the excess over them is added: twice its variance, once
+    for each side, the run being taken to vary as its baseline does. Without any excess it is Tango's test itself.
+    """
+    found, level = baseline.variation, 1 - 2 * spec.alpha
+    if found is None:
+        return stats.tango_test(up, down, n, -spec.accuracy_margin), stats.tango_interval(up, down, n, level), ""
+    numbers |= {"run_sd": found.sd, "run_excess_sd": found.excess_sd, "run_sd_runs": len(found.runs)}
+    error = {"sd": math.sqrt(2) * found.excess_sd, "measured_by": len(found.runs)}
+    test = stats.paired_runs_test(up, down, n, -spec.accuracy_margin, **error)
+    span = stats.paired_runs_interval(up, down, n, level=level, **error)
+    return test, span, f"; {found}{', added to the error of both sides' if found.excess_sd else ''}"
+
+
+def _sequential(
+    run: Run, told: Stopping, pairs: Sequence[tuple[int, int]], baseline: Baseline, spec: GateSpec,
+    check: Callable[[Outcome, str], Check], numbers: dict[str, Any],
+) -> Check:  # fmt: skip
+    """A run under --stop-early is judged by its sequential rule alone: Tango's test at a stop of one's own choosing
+    would pass more than alpha, and at the planned end part of alpha is already spent."""
+    found = follow(rule_of(told, margin=spec.accuracy_margin, alpha=spec.alpha), pairs)
+    n, total, span = found.seen, len(pairs), found.interval
+    ends = {stats.Stop.SUCCESS: PASS, stats.Stop.FAILURE: FAIL}
+    outcome = ends.get(found.stop, INCONCLUSIVE)
+    difference = (found.up - found.down) / n if n else 0.0
+    numbers |= {
+        "difference": difference, "interval": [span.low, span.high], "level": found.level, "won": found.up,
+        "lost": found.down, "p": found.p, "p_worse": found.p_worse, "margin": spec.accuracy_margin,
+        "sequential": found.stop.value, "seen": n, "planned": told.planned,
+    }  # fmt: skip
+    words = (
+        f"against baseline {numbers['baseline']:.4f}, by the sequential rule: {found.stop.value} after {n} of "
+        f"{told.planned} pairs, {found.down} lost and {found.up} won: {points(difference)}, "
+        f"{100 * found.level:.3g} % {points(span.low)} .. {points(span.high)}{_sequential_p(found, spec)}"
+    )
+    if n < total:
+        words += f"; the other {total - n} are not judged"
+    if outcome is PASS and baseline.variation and baseline.variation.excess_sd:
+        return check(INCONCLUSIVE, f"{words}; {baseline.variation}, which the rule can't allow for")
+    if outcome is INCONCLUSIVE:
+        words += "; run the whole task without --stop-early to settle it"
+    return check(outcome, words)
+
+
+def _sequential_p(found: Followed, spec: GateSpec) -> str:
+    if found.stop is stats.Stop.FAILURE:
+        return f", p {found.p_worse:.2g} for a loss over {100 * spec.accuracy_margin:g} pt"
+    return f", p {found.p:.2g} for a loss under {100 * spec.accuracy_margin:g} pt"
+
+
+def _own_baseline(run: Run) -> str:
+    """How to get a baseline that fits: by the command where its options say all, else from a run like this one."""
+    cell = run.cell
+    plain = not cell.get("data") and not cell.get("temperature") and not cell.get("limit") and not mark(run, "shots")
+    if plain and cell.get("task") == "gradeschool":
+        return baseline_fix(run)
+    return f"make a K=0 float32 run with the same options, then evalkit gate {run.id} --baseline THAT_RUN"

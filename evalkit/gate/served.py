@@ -1,0 +1,63 @@
+"""What served a run and when: the share of steps on a path of the engine, and the age of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from evalkit.gate.common import FAIL, PASS, checked
+from evalkit.gate.limits import PathShare
+from evalkit.records import Check, Run
+
+STEPS = ("decode_steps", "decode_ticks")  # what engines call all their decode steps
+
+
+def path_check(run: Run, path: PathShare) -> Check:
+    """A number measured with a path on paper only says nothing of it: the engine's counters must say that it served."""
+    name, expected = f"path {path.name}", f"at least {100 * path.share:g} % of the decode steps on {path.name}"
+    share, steps = _share(run.counters, path.name)
+    if share is None:
+        told = f"counters do not say how many steps ran on {path.name}"
+        return checked(name, FAIL, expected, told, f"the engine's {told}; {expected} expected", compared=0)
+    found = f"{100 * share:.1f} % of {steps} decode steps" if steps else f"{100 * share:.1f} % of the decode steps"
+    return checked(
+        name, PASS if share >= path.share else FAIL, expected, found, share=share, compared=steps or 1, limit=path.share
+    )
+
+
+def _share(counters: Mapping[str, Any], name: str) -> tuple[float | None, int | None]:
+    """The share of the steps on a path: counted, or as the engine itself says it."""
+    total = next((counters[word] for word in STEPS if _count(counters.get(word))), None)
+    served = counters.get(f"{name}_steps")
+    if total and type(served) is int and 0 <= served <= total:
+        return served / total, total
+    said = counters.get(f"{name}_share")
+    known = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said <= 1
+    return (float(said) if known and said is not None else None), total
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def age_check(run: Run, max_days: float, now: str) -> Check:
+    """A run of long ago says nothing of what is served now."""
+    expected = f"a run of the last {max_days:g} days"
+    when = run.provenance.get("finished") or run.provenance.get("started")
+    days = _days(str(when), now) if when else None
+    if days is None:
+        found = f"the run says {when!r} of when it ended" if when else "the run does not say when it ended"
+        return checked("age", FAIL, expected, found, compared=0)
+    found = f"a run of {when}, {days:.1f} days ago"
+    outcome = PASS if -0.01 <= days <= max_days else FAIL  # a quarter of an hour: clocks of two machines
+    hint = f"{found}; expected {expected}: run it again" if outcome is FAIL else ""
+    return checked("age", outcome, expected, found, hint, days=days, limit=max_days, compared=1)
+
+
+def _days(then: str, now: str) -> float | None:
+    try:
+        passed = datetime.fromisoformat(now) - datetime.fromisoformat(then)
+    except (ValueError, TypeError):  # no time, or one of the two without a zone
+        return None
+    return passed.total_seconds() / 86400

@@ -1,0 +1,20 @@
+"""lm-eval's own command line, for `evalkit.lm_plugin`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+
+def lm_eval_command(argv: Sequence[str]) -> None:
+    """lm-eval's own command line. Where all tasks are files, its index of 10,000 tasks is not built."""
+    from lm_eval import tasks as lm_eval_tasks
+    from lm_eval.__main__ import cli_evaluate
+
+    words = list(argv)
+    named = [words[i + 1] for i, word in enumerate(words[:-1]) if word in ("--tasks", "-t")]
+    if named and all(t.endswith((".yaml", ".yml")) for t in ",".join(named).split(",")):
+        lm_eval_tasks.TaskManager = partial(lm_eval_tasks.TaskManager, include_defaults=False)  # type: ignore[misc]
+    sys.argv = ["lm_eval", *words]
+    cli_evaluate()

@@ -1,0 +1,173 @@
+"""A whole specification judged: each cell against its standards, Holm over them, one outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.config import nearest
+from evalkit import sweep
+from evalkit.baseline import ReferenceScore, load_reference_scores
+from evalkit.config import Cell
+from evalkit.errors import EvalkitError
+from evalkit.gate.common import FAIL, PASS, checked, combine
+from evalkit.gate.figures import judge_figures
+from evalkit.gate.judge_run import judge
+from evalkit.records import Outcome, Run, Verdict
+from evalkit.spec.find import find_file, find_setting, find_word
+from evalkit.spec.model import CellSpec, Spec
+from evalkit.spec.standards import golden_value, published_of, standards_of
+from evalkit.store import load_run
+
+REFUSAL = "expected refusal"  # name of the check that a cell broken on purpose gets
+SETTING = "setting"  # the word that asks for the cell's own plain run
+Maker = Callable[[Cell], Run]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """A cell with its verdict as it counts: Holm's check is in it, and an expected refusal has become a pass.
+    `judged` is the verdict before that."""
+
+    cell: CellSpec
+    verdict: Verdict
+    judged: Verdict
+    run: Run | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecResult:
+    spec: Spec
+    cells: tuple[CellResult, ...]
+    outcome: Outcome
+    references: tuple[ReferenceScore, ...] = ()  # published scores that were compared with
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return [c.verdict for c in self.cells]
+
+
+def judge_spec(spec: Spec, *, runs_dir: Path, now: str, make: Maker | None = None) -> SpecResult:
+    """Judges every cell. `make` runs what is not stored yet; without it such cells are an error that names them.
+
+    `now` is an ISO time with zone, for `max_age_days`.
+    """
+    references = load_reference_scores(find_file(spec.scores, spec.folder, "file of published scores"))
+    _check_names(spec, references)
+    runs = find_runs(spec, runs_dir, make)
+    found = []
+    for cell in spec.cells:
+        if cell.name in runs:
+            run = runs[cell.name]
+            plain = _plain(spec, cell, runs_dir, make)
+            verdict = _judge_run(spec, cell, run, plain, references, runs_dir, now)
+        else:
+            figures = published_of(cell, references)
+            golden = golden_value(spec, cell, figures)
+            run, verdict = None, judge_figures(figures, golden=golden, references=references, spec=cell.limits)
+        found.append(CellResult(cell=cell, verdict=verdict, judged=verdict, run=run))
+    done = tuple(_refused(c) for c in _adjusted(spec, found))
+    named = {a.name for c in spec.cells for a in c.limits.against} | {c.published for c in spec.cells}
+    shown = tuple(ref for ref in references if ref.name in named)
+    outcome = combine([c.verdict.outcome for c in done])
+    return SpecResult(spec=spec, cells=done, outcome=outcome, references=shown)
+
+
+def find_runs(spec: Spec, runs_dir: Path, make: Maker | None = None) -> dict[str, Run]:
+    """The stored run of every cell that has one, by the cell's name; what is missing is made, or told."""
+    out, missing = {}, []
+    for cell in spec.cells:
+        if cell.run:
+            folder = find_word(cell.run, runs_dir)
+        elif cell.setting or not (cell.published or cell.figures):
+            made = as_cell(cell.setting)
+            folder = find_setting(made, runs_dir)
+            if folder is None and make is not None:
+                out[cell.name] = make(made)
+                continue
+        else:
+            continue
+        if folder is None:
+            missing.append(cell)
+        else:
+            out[cell.name] = load_run(folder)
+    if missing:
+        names = ", ".join(c.name for c in missing)
+        can = make is None and all(not c.run for c in missing)
+        fix = "add --run-missing" if can else f"name runs that are stored below {runs_dir} (evalkit list)"
+        what = f"{len(missing)} of {len(spec.cells)} cells have no stored run: {names}"
+        raise EvalkitError(f"{spec.path.name}: {what}", fix)
+    return out
+
+
+def as_cell(setting: Any) -> Cell:
+    """A setting in the words of a specification as a Cell."""
+    words = {("model" if key == "target" else key): value for key, value in setting.items()}
+    return Cell.make(**words)
+
+
+def _check_names(spec: Spec, references: Sequence[ReferenceScore]) -> None:
+    known = tuple(ref.name for ref in references)
+    for i, cell in enumerate(spec.cells):
+        asked = [*([cell.published] if cell.published else []), *(a.name for a in cell.limits.against)]
+        if odd := [name for name in asked if name not in known]:
+            hint = f"{nearest(odd[0], known)}use {', '.join(known)}"
+            raise EvalkitError(f"{spec.path.name}: cell {i} names no published score {odd[0]!r} of {spec.scores}", hint)
+
+
+def _plain(spec: Spec, cell: CellSpec, runs_dir: Path, make: Maker | None) -> Run | None:
+    if not cell.plain:
+        return None
+    if cell.plain == SETTING and cell.setting:
+        asked = as_cell({**cell.setting, "k": 0})
+        folder = find_setting(asked, runs_dir)
+        if folder is None and make is not None:
+            return make(asked)
+    else:
+        folder = find_word(cell.plain, runs_dir)
+    if folder is None:
+        fix = "add --run-missing" if cell.plain == SETTING and make is None else "give a stored run at K=0"
+        raise EvalkitError(f"{spec.path.name}: cell {cell.name} has no plain run {cell.plain!r}", fix)
+    return load_run(folder)
+
+
+def _judge_run(
+    spec: Spec, cell: CellSpec, run: Run, plain: Run | None, references: Sequence[ReferenceScore], runs_dir: Path,
+    now: str,
+) -> Verdict:  # fmt: skip
+    have = standards_of(spec, cell, run, runs_dir)
+    found = judge(
+        run, baseline=have.baseline, golden=have.golden, references=references, spec=cell.limits, plain=plain, now=now
+    )
+    return replace(found, notes=found.notes + have.missing)
+
+
+def _adjusted(spec: Spec, found: Sequence[CellResult]) -> list[CellResult]:
+    """Holm over the cells that are to pass; one broken on purpose is no chance for a false pass."""
+    judged = [c for c in found if not c.cell.refused_by]
+    if not spec.holm or len(judged) < 2:
+        return list(found)
+    adjusted = dict(zip([c.cell.name for c in judged], sweep.adjust([c.verdict for c in judged], alpha=spec.alpha),
+                        strict=True))  # fmt: skip
+    return [replace(c, verdict=v, judged=v) if (v := adjusted.get(c.cell.name)) else c for c in found]
+
+
+def _refused(found: CellResult) -> CellResult:
+    """A cell broken on purpose passes where every check that was to refuse it did."""
+    by = found.cell.refused_by
+    if not by:
+        return found
+    failed = [c.name for c in found.verdict.checks if c.outcome is FAIL]
+    missed = [name for name in by if name not in failed]
+    told = f"refused by {', '.join(failed)}" if failed else f"not refused ({found.verdict.outcome.value})"
+    words = f"{told}; broken on purpose, expected to be refused by {', '.join(by)}"
+    outcome = FAIL if missed else PASS
+    check = checked(REFUSAL, outcome, f"refused by {', '.join(by)}", told, words, refused_by=failed)
+    messages = tuple(f"{c.name}: {c.message}" for c in found.verdict.checks if c.outcome is FAIL)
+    verdict = Verdict(outcome=outcome, checks=(check,), run_id=found.verdict.run_id, notes=messages)
+    return replace(found, verdict=verdict)
+
+
+__all__ = ["REFUSAL", "CellResult", "SpecResult", "find_runs", "judge_spec"]

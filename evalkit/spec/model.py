@@ -1,0 +1,59 @@
+"""Spec and CellSpec: a gate specification as records. Standard library and the gate's limits only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evalkit.gate.limits import GateSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Published figures of one configuration, where there is no run."""
+
+    source: str
+    target: str = ""
+    task: str = ""
+    shots: int | None = None
+    correct: int | None = None
+    n: int | None = None
+    stderr: float | None = None
+    k: int | None = None
+    quant: str = ""
+    length: float | None = None
+    length_se: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellSpec:
+    """One thing to judge: a stored run by word, a setting, a published score by name, or figures; one of the four.
+
+    `refused_by` names the checks that must fail where the cell is broken on purpose.
+    """
+
+    name: str
+    limits: GateSpec
+    run: str = ""
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    published: str = ""
+    figures: Figures | None = None
+    baseline: str = ""
+    golden: str = ""
+    plain: str = ""
+    refused_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """A whole specification. Words for files are as written; `folder` is where the specification lies."""
+
+    name: str
+    path: Path
+    folder: Path
+    alpha: float
+    holm: bool
+    scores: str
+    cells: tuple[CellSpec, ...]

@@ -1,0 +1,139 @@
+"""A specification's YAML, checked against schema.json and made into records. Every error is one line with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.config import nearest
+from evalkit.errors import EvalkitError
+from evalkit.spec.build import build_cells
+from evalkit.spec.model import CellSpec, Spec
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+SCHEMA_FILE = Path(__file__).parent / "schema.json"
+KINDS = ("run", "setting", "sweep", "published", "figures")
+GUIDE = "docs/gate-spec.md has every key"
+
+
+def looks_like_spec(word: str) -> bool:
+    """Whether a word of the command line names a specification: a YAML file, never a run's folder or id."""
+    path = Path(word)
+    return path.suffix.lower() in (".yaml", ".yml") and not path.is_dir()
+
+
+def read_spec(path: Path) -> Spec:
+    """The specification in a file. Raises EvalkitError with the place of what is wrong, and the nearest known name."""
+    data = _parsed(path)
+    check(data, path.name)
+    common = data.get("setting", {})
+    cells: list[CellSpec] = []
+    for i, cell in enumerate(data["cells"]):
+        cells += build_cells(cell, data, common, f"{path.name}: cells[{i}]")
+    names = [c.name for c in cells]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise EvalkitError(f"{path.name}: two cells are called {twice[0]!r}", "give each its own name")
+    return Spec(
+        name=data["name"], path=path, folder=path.resolve().parent, alpha=data.get("alpha", 0.05),
+        holm=data.get("holm", True), scores=data.get("scores", "golden/reference_scores.yaml"), cells=tuple(cells),
+    )  # fmt: skip
+
+
+def load_schema() -> dict[str, Any]:
+    """The published schema: the file beside this module, read at each call."""
+    return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+
+
+def check(data: Any, name: str) -> None:
+    """Refuses what the schema does not allow, the deepest error of the first place."""
+    from jsonschema import Draft202012Validator
+
+    errors = sorted(
+        Draft202012Validator(load_schema()).iter_errors(data), key=lambda e: [str(p) for p in e.absolute_path]
+    )
+    if errors:
+        raise _error(errors[0], name)
+    for i, cell in enumerate(data["cells"]):
+        given = [kind for kind in KINDS if kind in cell]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise EvalkitError(f"{name}: cells[{i}] has {found} of {', '.join(KINDS)}", "give exactly one of them")
+
+
+def _error(e: ValidationError, name: str) -> EvalkitError:
+    place = _place(e.absolute_path)
+    where = f"{name}: {place}" if place else name
+    schema = e.schema if isinstance(e.schema, Mapping) else {}
+    asked: Any = e.validator_value
+    given: Any = e.instance
+    if e.validator == "additionalProperties" and "properties" in schema:
+        known = tuple(schema["properties"])
+        odd = sorted(set(given) - set(known))[0]
+        return EvalkitError(f"{where} has an unknown key {odd!r}", f"{nearest(odd, known)}use {', '.join(known)}")
+    if e.validator == "required":
+        missing = next(key for key in asked if key not in given)
+        return EvalkitError(f"{where} has no {missing!r}", GUIDE)
+    if e.validator == "dependentRequired":
+        return EvalkitError(f"{where}: {e.message}", GUIDE)
+    if e.validator in ("enum", "const"):
+        known = tuple(map(str, asked)) if e.validator == "enum" else (str(asked),)
+        hint = nearest(str(given), known)
+        return EvalkitError(f"{where} is {given!r}", f"{hint}use {', '.join(known)}")
+    told = schema.get("description", "")
+    return EvalkitError(f"{where}: {e.message}", f"{told} {GUIDE}".strip())
+
+
+def _place(path: Any) -> str:
+    """`cells[2].margins.accuracy`"""
+    out = ""
+    for part in path:
+        out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else str(part)
+    return out
+
+
+def _parsed(path: Path) -> Any:
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise EvalkitError(f"no specification {path}", "give a YAML file; docs/examples/ has some") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise EvalkitError(f"{path} cannot be read ({e})", "give a YAML file") from None
+    try:
+        if (twice := _twice(yaml.compose(text, Loader=yaml.SafeLoader))) is not None:
+            raise EvalkitError(f"{path.name} has {twice[0]!r} twice (line {twice[1]})", "keep one of them")
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as e:
+        words = " ".join(str(e).split())
+        raise EvalkitError(f"{path.name} is no YAML: {words}", "mend it") from None
+    if not isinstance(data, dict):
+        raise EvalkitError(f"{path.name} is no specification: it holds no keys", GUIDE)
+    if "cells" not in data and "schema" not in data:
+        keys = ", ".join(map(str, list(data)[:3]))
+        raise EvalkitError(f"{path.name} is no gate specification: it has {keys} and no cells",
+                           "give a specification (docs/gate-spec.md), or a stored run's id or folder")  # fmt: skip
+    return data
+
+
+def _twice(node: Any) -> tuple[str, int] | None:
+    """The first key that stands twice in one mapping, which YAML's reader would take the last of."""
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                return key.value, key.start_mark.line + 1
+            seen.add(key.value)
+            if found := _twice(value):
+                return found
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            if found := _twice(value):
+                return found
+    return None

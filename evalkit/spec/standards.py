@@ -1,0 +1,64 @@
+"""What a cell is judged against: its baseline, its golden curve, the figures somebody published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from evalkit.baseline import ReferenceScore
+from evalkit.errors import EvalkitError
+from evalkit.gate.figures import Published
+from evalkit.golden import GoldenValue, Standards, defaults_for, lookup, read_curve
+from evalkit.golden import find_file as find_golden
+from evalkit.judging import read_baseline, read_golden
+from evalkit.records import Run
+from evalkit.spec.find import find_file, find_word
+from evalkit.spec.model import CellSpec, Spec
+
+
+def standards_of(spec: Spec, cell: CellSpec, run: Run, runs_dir: Path) -> Standards:
+    """The standards that the cell names; those it does not name are looked up in golden/."""
+    found = defaults_for(run)
+    if cell.baseline:
+        folder = find_word(cell.baseline, runs_dir)
+        baseline = read_baseline(folder or find_file(cell.baseline, spec.folder, "baseline or stored run"))
+        found = replace(found, baseline=baseline, missing=_without(found.missing, "baseline"))
+    if cell.golden:
+        golden = read_golden(golden_file(spec, cell.golden), run)
+        found = replace(found, golden=golden, missing=_without(found.missing, "curve"))
+    return found
+
+
+def golden_file(spec: Spec, word: str) -> Path:
+    """A golden curve's file, by path or by its name in golden/."""
+    try:
+        return find_file(word, spec.folder, "golden curve")
+    except EvalkitError:
+        return find_golden(word)
+
+
+def published_of(cell: CellSpec, references: Sequence[ReferenceScore]) -> Published:
+    """The figures of a cell without a run: its own, or those of the published score it names."""
+    if cell.figures is not None:
+        f = cell.figures
+        return Published(
+            name=cell.name, target=f.target, task=f.task, shots=f.shots, correct=f.correct, n=f.n, stderr=f.stderr,
+            k=f.k, length=f.length, length_se=f.length_se,
+        )  # fmt: skip
+    ref = next(r for r in references if r.name == cell.published)
+    return Published(
+        name=cell.name, target=ref.target, task=ref.task, shots=ref.shots, correct=ref.correct, n=ref.n,
+        stderr=ref.stderr, k=ref.k,
+    )  # fmt: skip
+
+
+def golden_value(spec: Spec, cell: CellSpec, found: Published) -> GoldenValue | None:
+    """The golden value at the figures' K; None where the cell names no golden or the figures no K."""
+    if not found.k or not cell.golden:
+        return None
+    return lookup(read_curve(golden_file(spec, cell.golden), found.target or None), found.k)
+
+
+def _without(missing: Sequence[str], word: str) -> tuple[str, ...]:
+    return tuple(m for m in missing if word not in m)

@@ -1,0 +1,98 @@
+"""The engine broken on purpose, and a check of the gate that says so by name. A tiny random target and draft."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from engine import runner
+from engine.api import Completion, Request, SamplingParams
+from engine.verify import Decision, accept_greedy, accept_sampled
+from evalkit.gate import GateSpec, judge
+from evalkit.records import Check, Outcome, Run, StepRecord
+from tests.engine.tiny import Tiny, build
+from tests.evalkit.test_gate import make_run, named
+from tests.evalkit.test_gate_checks import full_run, told
+
+N, K = 60, 5
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    return build(tmp_path_factory.mktemp("tiny"))
+
+
+def completions(tiny: Tiny, *, n: int = N, temperature: float = 0.0, **settings: Any) -> list[Completion]:
+    """Of short prompts; speculative and plain runs draw with other seeds, as two runs of a user might."""
+    first = 0 if settings.get("k") else 10_000
+    ask = [
+        Request(
+            id=str(i),
+            prompt=tuple(3 + (i * 7 + j * j) % 40 for j in range(6)),
+            params=SamplingParams(max_tokens=24, temperature=temperature, seed=first + i),
+        )
+        for i in range(n)
+    ]
+    return tiny.llm(max_batch=32, **settings).generate(ask)
+
+
+def as_run(found: Sequence[Completion], k: int, quant: str = "float32", temperature: float = 0.0) -> Run:
+    samples = tuple(
+        dataclasses.replace(
+            told(i, tuple(map(str, c.token_ids))), tokens=len(c.token_ids),
+            steps=tuple(StepRecord(k=s.k, accepted=s.accepted, accepted_trimmed=s.accepted_trimmed) for s in c.steps),
+        )
+        for i, c in enumerate(found)
+    )  # fmt: skip
+    base = full_run(quant=quant, dtype="float32", temperature=temperature)
+    cell = {**base.cell, "k": k, "quant": quant, "temperature": temperature}
+    made = dataclasses.replace(base, id=f"k{k}", cell=cell, samples=samples, expected=len(samples))
+    return dataclasses.replace(made, task_size=len(samples))
+
+
+def lossless(run: Run, plain: Run) -> Check:
+    spec = GateSpec(demands=("lossless",), min_samples=10)
+    return named(judge(run, baseline=None, golden=None, plain=plain, spec=spec), "lossless")
+
+
+def one_more(targets: Any, drafts: Any, counts: Any = None) -> Decision:
+    """The verify rule that accepts one draft more than it verified."""
+    found = accept_greedy(targets, drafts, counts)
+    most = torch.full_like(found.accepted, drafts.shape[1]) if counts is None else counts
+    more = torch.minimum(found.accepted + 1, most)
+    return Decision(more, targets.gather(1, more[:, None]).squeeze(1))
+
+
+def test_one_more_draft_accepted_than_verified_is_refused_by_lossless(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = as_run(completions(tiny), 0)
+    assert lossless(as_run(completions(tiny, k=K), K), plain).outcome is Outcome.PASS
+    monkeypatch.setattr(runner, "accept_greedy", one_more)
+    found = lossless(as_run(completions(tiny, k=K), K), plain)
+    assert found.outcome is Outcome.FAIL and "in float32 none may; first document" in found.message
+
+
+@pytest.mark.stat
+def test_a_skipped_residual_is_refused_by_lossless(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sampled at temperature 1, 500 prompts; the seeds are fixed, and texts of one law are refused in 0.1 % of them."""
+    many: dict[str, Any] = {"n": 500, "temperature": 1.0}
+    plain = as_run(completions(tiny, **many), 0, temperature=1.0)
+    sound = lossless(as_run(completions(tiny, k=K, **many), K, temperature=1.0), plain)
+    assert sound.outcome is Outcome.PASS, sound.message
+
+    def skipped(*args: Any, **words: Any) -> Decision:
+        return accept_sampled(*args, **{**words, "residual": False})
+
+    monkeypatch.setattr(runner, "accept_sampled", skipped)
+    found = lossless(as_run(completions(tiny, k=K, **many), K, temperature=1.0), plain)
+    assert found.outcome is Outcome.FAIL and "the draft changes what is sampled" in found.message
+
+
+def test_half_of_the_samples_missing_is_refused_by_completeness() -> None:
+    half = make_run(200, expected=400, task_size=400)
+    assert named(judge(half, baseline=None, golden=None), "completeness").outcome is Outcome.FAIL

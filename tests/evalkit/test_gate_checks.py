@@ -1,0 +1,332 @@
+"""Checks of a specification: floor, positions, losslessness, paths, age, forced runs, demands; each seen to fail."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evalkit.acceptance import told_forced, too_even
+from evalkit.baseline import ReferenceScore
+from evalkit.errors import EvalkitError
+from evalkit.gate import GateSpec, judge
+from evalkit.gate.figures import Published, judge_figures
+from evalkit.gate.floor import passing_count
+from evalkit.gate.limits import DEMANDS, Against, PathShare
+from evalkit.golden import GoldenValue
+from evalkit.lossless import compare, first_difference, law_p
+from evalkit.records import Check, Outcome, Run, StepRecord, Verdict
+from tests.evalkit.test_gate import K, N, counts_of, make_baseline, make_golden, make_run, make_sample, named, verdict
+
+PASS, FAIL, OPEN = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+NOW = "2026-11-30T12:00:00+00:00"
+
+
+def checked(name: str, spec: GateSpec, run: Run | None = None, **more: Any) -> Check:
+    return named(verdict(run, spec=spec, **more), name)
+
+
+def plain_of(run: Run, **change: Any) -> Run:
+    """The same run at K=0, with the same texts unless `change` of the samples says otherwise."""
+    cell = {**run.cell, "k": 0, "draft": "none"}
+    samples = tuple(dataclasses.replace(s, steps=()) for s in run.samples)
+    return dataclasses.replace(run, id="plain", cell={**cell, **change.pop("cell", {})}, samples=samples, **change)
+
+
+def full_run(**told: Any) -> Run:
+    """A run that records all that texts must share."""
+    names = ("tokenizer_sha", "prompts_sha", "stop", "max_tokens", "top_p", "top_k")
+    return make_run(fingerprint={**make_run().fingerprint, **dict.fromkeys(names, 1), "quant": "fp8", **told})
+
+
+def with_texts(run: Run, text: str = "abc", **more: Any) -> Run:
+    return dataclasses.replace(run, samples=tuple(dataclasses.replace(s, text=text, **more) for s in run.samples))
+
+
+def scored(n: int, right: int) -> Run:
+    return make_run(n, change=lambda i: {"scores": {"strict-match": float(i < right), "flexible-extract": 1.0}})
+
+
+# --- floor
+
+
+@pytest.mark.parametrize(("floor", "outcome"), [(0.90, PASS), (0.94, OPEN), (0.99, FAIL)])
+def test_c36_c37_the_floor_is_a_test_of_a_count(floor: float, outcome: Outcome) -> None:
+    found = checked("floor", GateSpec(floor=floor))
+    assert found.outcome is outcome and f"of {N} would show it" in found.message
+    assert found.numbers["compared"] == N and found.numbers["n"] == N
+
+
+def test_the_smallest_count_that_passes_a_floor_passes_and_the_one_below_does_not() -> None:
+    for n, floor in ((1319, 0.90), (500, 0.92), (50, 0.5)):
+        needed = passing_count(n, floor, 0.05)
+        assert needed is not None and needed > floor * n
+        for count, outcome in ((needed, PASS), (needed - 1, OPEN)):
+            run = make_run(
+                n, change=lambda i, c=count: {"scores": {"strict-match": float(i < c), "flexible-extract": 1.0}}
+            )
+            assert checked("floor", GateSpec(floor=floor), run, baseline=None).outcome is outcome
+    assert passing_count(3, 0.9, 0.05) is None
+
+
+def test_c38_a_floor_far_below_is_said_to_be_blind() -> None:
+    assert any("it is blind to a loss of" in n for n in verdict(spec=GateSpec(floor=0.5)).notes)
+
+
+def test_c66_a_broken_baseline_is_a_finding_of_its_own() -> None:
+    low = make_baseline(strict=lambda i: int(i % 3 == 0))
+    found = verdict(make_run(change=lambda i: {"scores": {"strict-match": float(i % 6 == 0), "flexible-extract": 1.0}}),
+                    baseline=low, spec=GateSpec(floor=0.8))  # fmt: skip
+    assert named(found, "baseline floor").outcome is FAIL and named(found, "accuracy").outcome is FAIL
+
+
+# --- positions
+
+
+def histogram_golden(shift: int = 0) -> Any:
+    counts = counts_of(make_run(), shift)
+    length = 1 + float(np.dot(counts, range(K + 1))) / sum(counts)
+    return make_golden(length, se=0.01, histogram=counts)
+
+
+def test_every_position_is_compared_and_the_worst_is_named() -> None:
+    found = checked("accept rate by position", GateSpec(), golden=histogram_golden())
+    assert found.outcome is PASS and found.numbers["compared"] == N and len(found.numbers["here"]) == K
+    worse = checked("accept rate by position", GateSpec(), golden=histogram_golden(1))
+    assert worse.outcome is FAIL and f"at position {worse.numbers['worst']}" in worse.message
+
+
+# --- losslessness
+
+
+def test_c71_c72_texts_of_plain_decoding_pass_and_others_are_named() -> None:
+    run = with_texts(full_run(quant="float32", dtype="float32"))
+    assert named(verdict(run, plain=plain_of(run)), "lossless").outcome is PASS
+    other = dataclasses.replace(run, samples=(dataclasses.replace(run.samples[0], text="abX"), *run.samples[1:]))
+    found = named(verdict(other, plain=plain_of(run)), "lossless")
+    assert found.outcome is FAIL and "document 0 at character 2 ('X' / 'c', gap not recorded)" in found.message
+    assert found.numbers["divergences"] == 1 and found.numbers["compared"] == N
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Told(type(make_sample(0))):
+    """A sample of an engine that tells each token's text."""
+
+    pieces: tuple[str, ...] = ()
+
+
+def told(i: int, pieces: tuple[str, ...], gaps: tuple[float, ...] = ()) -> Any:
+    known = {f.name: getattr(make_sample(i), f.name) for f in dataclasses.fields(make_sample(i))}
+    return Told(**{**known, "text": "".join(pieces), "gaps": gaps, "pieces": pieces})
+
+
+@pytest.mark.parametrize(("gaps", "outcome", "words"), [
+    ((9.0, 0.02, 9.0), PASS, "near-ties"), ((9.0, 3.0, 9.0), FAIL, "rounding does not explain"),
+    ((), OPEN, "gap not recorded"),
+])  # fmt: skip
+def test_c72_c73_a_near_tie_is_apart_from_a_bug(gaps: tuple[float, ...], outcome: Outcome, words: str) -> None:
+    run = full_run()
+    here = dataclasses.replace(run, samples=tuple(told(i, ("a", "B", "c")) for i in range(N)))
+    plain = plain_of(dataclasses.replace(run, samples=tuple(told(i, ("a", "b", "c"), gaps) for i in range(N))))
+    found = named(verdict(here, plain=plain), "lossless")
+    assert found.outcome is outcome and words in found.message and "at token 1 ('B' / 'b'" in found.message
+    assert found.numbers["flips_per_token"] == pytest.approx(1 / 30)
+
+
+def test_a_plain_run_of_another_setting_is_refused_with_the_fields() -> None:
+    run = with_texts(full_run())
+    spec = GateSpec(demands=("lossless",))
+    other = plain_of(run, fingerprint={**run.fingerprint, "quant": "nvfp4", "shots": 5})
+    found = checked("lossless", spec, run, plain=other)
+    assert found.outcome is FAIL and "quant fp8 / nvfp4" in found.message and "shots 0 / 5" in found.message
+    assert "no plain run" in checked("lossless", spec, run).message
+    assert "a run at K=7" in checked("lossless", spec, run, plain=run).message
+    half = dataclasses.replace(plain_of(run), samples=plain_of(run).samples[: N // 2])
+    assert "only 200 of 400" in checked("lossless", spec, run, plain=half).message
+
+
+def test_first_difference_and_equal_heads() -> None:
+    assert (
+        first_difference("abc", "abc") is None
+        and first_difference("abc", "ab") == 2
+        and first_difference("", "") is None
+    )
+    assert not compare([(make_sample(0), make_sample(0))]).divergences
+
+
+@pytest.mark.stat
+def test_one_law_is_seldom_refused_and_another_is_seen() -> None:
+    """Seed 5, 300 pairs of runs of one law: p under 0.05 in at most 0.05 + 4 errors = 0.10 of them. A law with a tenth
+    of its tokens replaced is refused at 0.001."""
+    rng = np.random.default_rng(5)
+
+    def text(shift: float) -> str:
+        return "".join(rng.choice(list("abcd"), 40, p=[0.4 - shift, 0.3, 0.2, 0.1 + shift]))
+
+    def pairs(shift: float, n: int) -> list:
+        return [tuple(dataclasses.replace(make_sample(i), text=text(x)) for x in (shift, 0.0)) for i in range(n)]
+
+    found = [law_p(pairs(0.0, 20)) for _ in range(100)]
+    assert np.mean([p <= 0.05 for p in found if p is not None]) <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / 100)
+    p = law_p(pairs(0.1, 60))
+    assert p is not None and p <= 0.001
+
+
+# --- paths and age
+
+
+@pytest.mark.parametrize(("counters", "outcome", "words"), [
+    ({"mono_steps": 95, "decode_steps": 100}, PASS, "95.0 % of 100 decode steps"),
+    ({"mono_steps": 3, "decode_ticks": 100}, FAIL, "3.0 % of 100"), ({"mono_share": 0.5}, FAIL, "50.0 %"),
+    ({"mono_steps": 101, "decode_steps": 100}, FAIL, "do not say"), ({}, FAIL, "do not say how many steps ran on mono"),
+    ({"mono_share": float("nan")}, FAIL, "do not say"), ({"mono_steps": 0, "decode_steps": 0}, FAIL, "do not say"),
+])  # fmt: skip
+def test_a_path_must_have_served(counters: dict[str, Any], outcome: Outcome, words: str) -> None:
+    spec = GateSpec(paths=(PathShare(name="mono", share=0.9),))
+    found = checked("path mono", spec, make_run(counters=counters))
+    assert found.outcome is outcome and words in found.message
+
+
+@pytest.mark.parametrize(("when", "outcome"), [
+    ("2026-11-30T09:00:00+00:00", PASS), ("2026-11-29T11:00:00+00:00", FAIL), ("2026-12-02T12:00:00+00:00", FAIL),
+    ("yesterday", FAIL), ("2026-11-30T09:00:00", FAIL), (None, FAIL),
+])  # fmt: skip
+def test_yesterdays_run_fails_by_its_age(when: str | None, outcome: Outcome) -> None:
+    run = make_run(provenance={"finished": when} if when else {})
+    found = named(verdict(run, spec=GateSpec(max_age_days=1), now=NOW), "age")
+    assert found.outcome is outcome
+
+
+# --- forced runs: four detectors
+
+
+@pytest.mark.parametrize("facts", [
+    {"env": {"SGLANG_SIMULATE_ACC_LEN": "4.04"}}, {"flags": {"synthetic_acceptance_length": 4.04}},
+    {"command": ["serve", "--spec-decode-acceptance-length", "4.04"]},
+    {"command": ["serve", "--spec-decode-acceptance-length=4"]},
+    {"env": {"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS": 3}},
+])  # fmt: skip
+def test_c59_c64_a_flag_that_forces_acceptance_is_refused(facts: dict[str, Any]) -> None:
+    found = named(verdict(make_run(provenance=facts)), "real acceptance")
+    assert found.outcome is FAIL and found.numbers["detectors"] == ["flag"], found
+
+
+@pytest.mark.parametrize("facts", [
+    {"env": {"SGLANG_SIMULATE_ACC_LEN": "-1"}}, {"flags": {"synthetic_acceptance_length": None}},
+    {"command": ["serve"]},
+    {"notes": ["acceptance is real"]},
+])  # fmt: skip
+def test_a_flag_that_is_off_says_nothing(facts: dict[str, Any]) -> None:
+    assert told_forced(facts) == ()
+
+
+def test_the_servers_own_words_are_believed() -> None:
+    found = named(
+        verdict(make_run(provenance={"server": {"log": "WARNING: synthetic acceptance is on"}})), "real acceptance"
+    )
+    assert found.outcome is FAIL and found.numbers["detectors"] == ["server"] and "server.log says" in found.message
+
+
+def test_a_pinned_mean_with_too_little_variance_is_refused() -> None:
+    """Every document has the same steps, whose mean is the golden number: a controller, no draft."""
+    row = tuple(StepRecord(k=K, accepted=a, accepted_trimmed=a) for a in (0, 1, 3, 4, 6, 7))
+    run = make_run(change=lambda i: {"steps": row})
+    found = named(verdict(run, golden=make_golden(4.5)), "real acceptance")
+    assert found.outcome is FAIL and found.numbers["detectors"] == ["pinned mean"]
+    assert "documents differ less than chance" in found.message
+    assert not too_even(0.2, 10) and not too_even(None, 400) and not too_even(0.81, 1319)
+
+
+def test_a_two_point_histogram_is_refused() -> None:
+    run = make_run(change=lambda i: {"steps": (StepRecord(k=K, accepted=4 - i % 2, accepted_trimmed=3),) * 6})
+    assert named(verdict(run), "real acceptance").numbers["detectors"] == ["two-point histogram"]
+
+
+# --- demands
+
+
+@pytest.mark.parametrize("kind", DEMANDS)
+def test_nothing_compared_is_a_fail_where_it_is_demanded(kind: str) -> None:
+    spec = GateSpec(demands=(kind,))
+    found = judge(make_run(), baseline=None, golden=None, spec=spec)
+    assert found.outcome is FAIL
+    failed = [c.name for c in found.checks if c.outcome is FAIL]
+    assert failed == [DEMANDS[kind].strip()]
+    assert judge(make_run(), baseline=None, golden=None).outcome is OPEN
+
+
+def test_a_run_at_k0_is_not_asked_for_acceptance() -> None:
+    run = dataclasses.replace(plain_of(make_run()), id="p")
+    found = judge(run, baseline=make_baseline(), golden=None, spec=GateSpec(demands=("length", "accuracy")))
+    assert found.outcome is PASS, found.checks
+
+
+def test_c62_a_policy_decides_whether_another_quant_mode_or_draft_is_judged() -> None:
+    golden = make_golden()
+    policies: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"golden_quant": "same"}, "quant float32 / fp8"), ({"golden_draft": "same"}, "draft_sha d1 / d2"),
+    )  # fmt: skip
+    for policy, words in policies:
+        run = make_run(fingerprint={**make_run().fingerprint, "draft_sha": "d2"})
+        assert named(verdict(run, golden=golden), "accepted length").outcome is PASS
+        found = named(verdict(run, golden=golden, spec=GateSpec(**policy)), "accepted length")
+        assert found.outcome is OPEN and words in found.message
+        asked = GateSpec(**policy, demands=("length",))
+        assert named(verdict(run, golden=golden, spec=asked), "accepted length").outcome is FAIL
+
+
+def test_c18_c34_a_reference_of_another_protocol_is_refused_with_every_field() -> None:
+    spec = GateSpec(against=(Against(name="x"),), demands=("published",))
+    ref = reference()
+    found = checked("reference x", spec, references=[ref])
+    assert found.outcome is FAIL and "it is of target m, this run of gradeschool-m3" in found.message
+    assert "it is of task t, this run of gradeschool" in found.message and "5 shots, this run 0" in found.message
+
+
+def test_c32_c71_a_gain_too_good_to_be_true_is_a_warning() -> None:
+    found = checked("accuracy", GateSpec(), baseline=make_baseline(strict=lambda i: int(i % 20 > 2)))
+    assert found.outcome is PASS and "warning: a gain of" in found.message
+    assert "warning" not in checked("accuracy", GateSpec()).message
+
+
+# --- published figures
+
+
+def reference(**more: Any) -> ReferenceScore:
+    known: dict[str, Any] = {
+        "name": "x", "target": "m", "task": "t", "shots": 5, "metric": "strict-match", "score": 0.96, "n": 1000,
+        "correct": 960, "stderr": None, "gates": True, "source": "s", "protocol": "p",
+    }  # fmt: skip
+    return ReferenceScore(**(known | more))
+
+
+def figures(found: Published, golden: GoldenValue | None = None, **limits: Any) -> Verdict:
+    return judge_figures(found, golden=golden, references=[reference()], spec=GateSpec(**limits))
+
+
+def test_published_figures_are_judged_as_far_as_they_go() -> None:
+    found = Published(name="a", target="m", task="t", correct=965, n=1000, stderr=0.0058, k=7, length=4.0)
+    value = GoldenValue(k=7, accepted_length=4.04, mode="thinking_unknown", source="g.yaml")
+    got = figures(found, value, against=(Against(name="x", margin=0.02), Against(name="x", margin=0.001)))
+    assert named(got, "score").outcome is PASS
+    assert named(got, "reference x at 2 pt").outcome is PASS and named(got, "reference x at 0.1 pt").outcome is OPEN
+    assert "curve only, uncertainty assumed" in named(got, "accepted length").message
+
+
+def test_a_published_error_that_is_not_that_of_its_count_fails() -> None:
+    got = figures(Published(name="a", correct=965, n=1000, stderr=0.0158))
+    assert got.outcome is FAIL and "is not that of its count" in named(got, "score").message
+
+
+def test_nothing_published_is_a_fail() -> None:
+    assert figures(Published(name="a")).outcome is FAIL
+
+
+@pytest.mark.parametrize("bad", [{"floor": 1.5}, {"max_age_days": 0}, {"tie_gap": -1}, {"golden_draft": "some"},
+                                 {"demands": ("acuracy",)}, {"paths": (PathShare(name="m", share=0),)},
+                                 {"against": (Against(name="x", margin=0.9),)}])  # fmt: skip
+def test_senseless_limits_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(EvalkitError, match="gate: "):
+        GateSpec(**bad)

@@ -1,0 +1,312 @@
+"""Gate specifications: schema and errors, the published figures replayed, stored runs found, refusals expected."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evalkit import provenance
+from evalkit.cli import main
+from evalkit.config import ROOT, Cell
+from evalkit.errors import EvalkitError
+from evalkit.gate.limits import DEMANDS, GateSpec
+from evalkit.records import Outcome, Run
+from evalkit.runfile import dump, pack_sample
+from evalkit.spec import SCHEMA_FILE, looks_like_spec, read, read_spec
+from evalkit.spec.document import PAGE, rendered
+from evalkit.spec.find import find_setting, find_word
+from evalkit.spec.judge import REFUSAL, SpecResult, judge_spec
+from tests.evalkit.test_gate import make_run, named, steps
+
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
+M31 = ROOT / "docs" / "examples" / "m31flash.yaml"
+NOW = "2026-11-30T12:00:00+00:00"
+ROWS = {"schema": 1, "name": "n", "cells": [{"run": "r1"}]}
+
+
+def written(folder: Path, **change: Any) -> Path:
+    path = folder / "spec.yaml"
+    path.write_text(yaml.safe_dump({**ROWS, **change}))
+    return path
+
+
+# --- the file
+
+
+def test_the_published_schema_is_the_one_the_code_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jsonschema import Draft202012Validator
+
+    Draft202012Validator.check_schema(json.loads(SCHEMA_FILE.read_text()))
+    changed = json.loads(SCHEMA_FILE.read_text())
+    del changed["properties"]["alpha"]
+    (tmp_path / "schema.json").write_text(json.dumps(changed))
+    path = written(tmp_path, alpha=0.1)
+    assert read_spec(path).alpha == 0.1
+    monkeypatch.setattr(read, "SCHEMA_FILE", tmp_path / "schema.json")
+    with pytest.raises(EvalkitError, match="unknown key 'alpha'"):
+        read_spec(path)
+    assert set(json.loads(SCHEMA_FILE.read_text())["$defs"]["checks"]["items"]["enum"]) == set(DEMANDS)
+
+
+def test_the_page_of_keys_is_current() -> None:
+    assert PAGE.read_text() == rendered(), "fix: make fix"
+
+
+def test_defaults_of_the_schema_are_those_of_the_gate(tmp_path: Path) -> None:
+    (cell,) = read_spec(written(tmp_path)).cells
+    assert dataclasses.replace(cell.limits, golden_draft="any") == GateSpec()
+    schema = json.loads(SCHEMA_FILE.read_text())
+    spelled: dict[str, Any] = {key: v["default"] for key, v in schema["properties"].items() if "default" in v}
+    for key in ("margins", "caps"):
+        spelled[key] = {name: v["default"] for name, v in schema["$defs"][key]["properties"].items()}
+    (same,) = read_spec(written(tmp_path, **spelled)).cells
+    assert same == cell
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_examples_are_read(path: Path) -> None:
+    assert read_spec(path).cells
+
+
+@pytest.mark.parametrize(("change", "what", "fix"), [
+    ({"alhpa": 0.1}, "spec.yaml has an unknown key 'alhpa'", "did you mean alpha?"),
+    ({"margins": {"acuracy": 1}}, "spec.yaml: margins has an unknown key 'acuracy'", "did you mean accuracy?"),
+    ({"cells": [{"run": "a"}, {"run": "b", "expcet": {}}]}, "cells[1] has an unknown key 'expcet'", "mean expect?"),
+    ({"cells": [{"run": "a", "floor": 101}]}, "cells[0].floor: 101 is greater", ""),
+    ({"cells": [{"name": "a"}]}, "cells[0] has none of run, setting", "exactly one"),
+    ({"cells": [{"run": "a", "published": "b"}]}, "cells[0] has run and published", "exactly one"),
+    ({"cells": [{"run": "a"}, {"run": "a"}]}, "two cells are called 'a'", "its own name"),
+    ({"cells": [{"setting": {"quant": "nvpf4"}}]}, "cells[0].setting.quant is 'nvpf4'", "did you mean nvfp4?"),
+    ({"checks": ["acuracy"]}, "checks[0] is 'acuracy'", "did you mean accuracy?"),
+    ({"cells": [{"figures": {"source": "s", "correct": 3}}]}, "'n' is a dependency of 'correct'", ""),
+    ({"cells": [{"figures": {"source": "s", "correct": 3, "n": 2}}]}, "3 right of 2", "right answers"),
+    ({"cells": [{"figures": {"source": "s"}}]}, "neither a score nor a length", "give correct"),
+    ({"schema": 2}, "schema is 2", "use 1"), ({"name": None}, "name: None is not of type 'string'", ""),
+    ({"alpha": float("nan")}, "alpha is nan", ""),
+])  # fmt: skip
+def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path: Path, change: dict, what: str, fix: str) -> None:
+    with pytest.raises(EvalkitError) as e:
+        read_spec(written(tmp_path, **change))
+    assert what in e.value.what and fix in e.value.fix and "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(("text", "what"), [
+    ("schema: 1\nname: a\nname: b\ncells: []\n", "has 'name' twice (line 3)"), ("- 1\n", "holds no keys"),
+    ("a: [\n", "is no YAML"),
+    ("scores: []\n", "is no gate specification: it has scores"), ("name: x\ncells: [{run: a}]\n", "has no 'schema'"),
+])  # fmt: skip
+def test_files_that_are_no_specification(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(EvalkitError) as e:
+        read_spec(tmp_path / "s.yaml")
+    assert what in e.value.what
+
+
+def test_a_yaml_is_a_specification_and_anything_else_a_run(tmp_path: Path) -> None:
+    assert (
+        looks_like_spec("a.yaml")
+        and looks_like_spec("a.YML")
+        and not looks_like_spec("runs/a")
+        and not looks_like_spec("a.json")
+    )
+    (tmp_path / "run.yaml").mkdir()
+    assert not looks_like_spec(str(tmp_path / "run.yaml"))
+
+
+@pytest.mark.parametrize(("words", "error"), [
+    (["gate", "a.yaml", "b.yaml"], "with other arguments"), (["gate", "a.yaml", "--margin", "0.1"], "with --baseline"),
+    (["gate", "some-run", "--audit"], "need a specification"), (["gate", "nowhere.yaml"], "no specification nowhere"),
+    (["gate", str(M31), "--audit", "--draws", "1"], "--draws is 1"),
+])  # fmt: skip
+def test_the_command_line_tells_them_apart(capsys: pytest.CaptureFixture[str], words: list[str], error: str) -> None:
+    assert main(words) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and error in lines[0]
+
+
+# --- the published figures
+
+
+@pytest.fixture(scope="module")
+def replay() -> SpecResult:
+    return judge_spec(read_spec(M31), runs_dir=ROOT / "runs", now=NOW)
+
+
+def test_the_five_published_scores_and_their_errors(replay: SpecResult) -> None:
+    from evalkit.spec.text import reference_line
+
+    said = " ".join(reference_line(ref) for ref in replay.references)
+    for words in ("0.9659 ± 0.0050 (1274/1319)", "0.9712 ± 0.0046 (1281/1319)", "0.9682 ± 0.0048 (1277/1319)",
+                  "0.9644 ± 0.0051 (1272/1319)", "0.9598 ± 0.0054 (1266/1319)"):  # fmt: skip
+        assert words in said
+    assert len(replay.references) == 5
+
+
+@pytest.mark.parametrize(("cell", "check", "difference", "interval", "p", "outcome"), [
+    ("fp8 K=7", "reference sglang", "+0.0083", "-0.0060 .. +0.0230", "0.0064", "pass"),
+    ("nvfp4 K=7", "reference sglang", "+0.0045", "-0.0102 .. +0.0195", "0.0266", "pass"),
+    ("fp8 K=3", "reference sglang", "+0.0061", "-0.0085 .. +0.0209", "0.0157", "pass"),
+    ("fp8 K=5", "reference sglang", "+0.0114", "-0.0026 .. +0.0258", "0.0016", "pass"),
+    ("nvfp4 K=7", "reference atom-fp8-k7 at 1 pt", "-0.0038", "-0.0179 .. +0.0102", "0.190", "inconclusive"),
+    ("nvfp4 K=7", "reference atom-fp8-k7 at 2 pt", "-0.0038", "-0.0179 .. +0.0102", "0.0127", "pass"),
+])  # fmt: skip
+def test_every_comparison_of_the_published_scores(
+    replay: SpecResult, cell: str, check: str, difference: str, interval: str, p: str, outcome: str
+) -> None:
+    verdict = next(c.verdict for c in replay.cells if c.cell.name == cell)
+    found = named(verdict, check)
+    x = found.numbers
+    assert f"{x['difference']:+.4f}" == difference
+    assert "{:+.4f} .. {:+.4f}".format(*x["interval_95"]) == interval
+    assert f"{x['p']:.{len(p) - 2}f}" == p and found.outcome == outcome
+
+
+def test_published_lengths_are_marked_and_leave_the_gate_open(replay: SpecResult) -> None:
+    for cell in replay.cells:
+        found = named(cell.verdict, "accepted length")
+        assert found.outcome is Outcome.INCONCLUSIVE and "curve only, uncertainty assumed" in found.message
+    assert replay.outcome is Outcome.INCONCLUSIVE
+    assert main(["gate", str(M31)]) == 3
+
+
+# --- stored runs
+
+
+def store(root: Path, run: Run) -> Path:
+    """A run on disk as the writer leaves it."""
+    import hashlib
+
+    folder = root / run.id
+    folder.mkdir(parents=True)
+    data = b"".join(pack_sample(s) for s in run.samples)
+    (folder / "samples.jsonl").write_bytes(data)
+    head = {
+        f.name: getattr(run, f.name)
+        for f in dataclasses.fields(run)
+        if f.name not in ("samples", "stopping", "stopped")
+    }
+    (folder / "run.json").write_text(dump({"schema": 1, **head, "samples_sha256": hashlib.sha256(data).hexdigest()}))
+    return folder
+
+
+def as_stored(name: str, k: int, quant: str, draft: str = "dspark", share: float = 0.55, n: int = 400) -> Run:
+    """A made-up run of a setting, as if this engine and these weights had made it."""
+    cell = Cell.make(k=k, quant=quant, draft=draft)
+    run = make_run(n, change=lambda i: {"steps": steps(i, k, share)})
+    told = {
+        **run.fingerprint, "target_sha": provenance.checkpoint_hash(cell.engine.model), "quant": quant,
+        "draft_sha": provenance.checkpoint_hash(cell.engine.draft_path) if cell.engine.draft_path else draft,
+    }  # fmt: skip
+    made = {"started": NOW, "finished": NOW, "code": provenance.code_hash(), "data": {}}
+    return dataclasses.replace(run, id=name, cell={**cell.to_json(), "shots": 0}, fingerprint=told, provenance=made)
+
+
+def test_a_run_is_found_by_glob_and_the_newest_is_taken(tmp_path: Path) -> None:
+    for name, when in (("a-k7-1", "2026-01-01T00:00:00+00:00"), ("a-k7-2", "2026-02-01T00:00:00+00:00")):
+        store(tmp_path, dataclasses.replace(make_run(3), id=name, provenance={"started": when}))
+    assert find_word("*-k7-*", tmp_path) == tmp_path / "a-k7-2" and find_word("a-k7-1", tmp_path) == tmp_path / "a-k7-1"
+    assert find_word("*-k9-*", tmp_path) is None
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{")
+    assert find_word("*", tmp_path) == tmp_path / "a-k7-2"
+
+
+@pytest.mark.parametrize(
+    "change", ["none", "code", "target_sha", "draft_sha", "k", "quant", "limit", "incomplete", "data"]
+)
+def test_a_stored_run_of_other_weights_engine_or_setting_is_not_taken(tmp_path: Path, change: str) -> None:
+    run = as_stored("r", 7, "fp8", n=3)
+    told, cell, made = dict(run.fingerprint), dict(run.cell), dict(run.provenance)
+    if change in told and change.endswith("sha"):
+        told[change] = "other"
+    elif change == "code":
+        made["code"] = "other"
+    elif change == "data":
+        made["data"] = {"test": {"path": "nowhere.jsonl", "sha256": "x"}}
+    elif change in cell:
+        cell[change] = {"k": 5, "quant": "nvfp4", "limit": 3}[change]
+    store(
+        tmp_path,
+        dataclasses.replace(run, fingerprint=told, cell=cell, provenance=made, complete=change != "incomplete"),
+    )
+    found = find_setting(Cell.make(k=7, quant="fp8"), tmp_path)
+    assert (found == tmp_path / "r") is (change == "none")
+
+
+def test_what_is_not_stored_is_named_and_run_on_demand(tmp_path: Path) -> None:
+    path = written(tmp_path, cells=[{"setting": {"k": 7, "quant": "fp8"}}, {"setting": {"k": 3, "quant": "fp8"}}])
+    store(tmp_path / "runs", as_stored("stored", 7, "fp8"))
+    with pytest.raises(EvalkitError, match=r"1 of 2 cells have no stored run: fp8 K=3.*add --run-missing"):
+        judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW)
+    asked = []
+
+    def make(cell: Cell) -> Run:
+        asked.append((cell.k, cell.quant))
+        return as_stored("made", cell.k, cell.quant)
+
+    found = judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW, make=make)
+    assert asked == [(3, "fp8")] and [v.run_id for v in found.verdicts] == ["stored", "made"]
+    with pytest.raises(EvalkitError, match="no stored run: nothing"):
+        judge_spec(
+            read_spec(written(tmp_path, cells=[{"run": "nothing"}])), runs_dir=tmp_path / "runs", now=NOW, make=make
+        )
+
+
+def test_a_cell_broken_on_purpose_passes_only_when_it_is_refused(tmp_path: Path) -> None:
+    store(tmp_path / "runs", dataclasses.replace(make_run(change=lambda i: {"steps": ()}), id="dead"))
+    store(tmp_path / "runs", dataclasses.replace(make_run(), id="sound"))
+    for run, by, outcome in (
+        ("dead", "draft", Outcome.PASS),
+        ("sound", "draft", Outcome.FAIL),
+        ("dead", "scores", Outcome.FAIL),
+    ):
+        path = written(tmp_path, cells=[{"run": run, "expect": {"refused_by": [by]}}])
+        found = judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW)
+        check = named(found.verdicts[0], REFUSAL)
+        assert check.outcome is outcome and found.outcome is outcome and "broken on purpose" in check.message
+    text = main(["gate", str(path), "--runs-dir", str(tmp_path / "runs")])
+    assert text == 1
+
+
+def test_yesterdays_run_and_an_unknown_score_in_a_specification(tmp_path: Path) -> None:
+    store(
+        tmp_path / "runs",
+        dataclasses.replace(make_run(), id="old", provenance={"finished": "2026-11-29T00:00:00+00:00"}),
+    )
+    path = written(tmp_path, cells=[{"run": "old"}], max_age_days=1)
+    found = judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW)
+    assert named(found.verdicts[0], "age").outcome is Outcome.FAIL
+    path = written(tmp_path, cells=[{"run": "old", "against": [{"score": "sglng"}]}])
+    with pytest.raises(EvalkitError, match=r"no published score 'sglng'.*did you mean sglang"):
+        judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW)
+
+
+def test_nine_stored_cells_are_judged_without_torch_in_two_seconds_of_cpu(tmp_path: Path) -> None:
+    """Processor time, since this machine may be shared: waiting is not the gate's."""
+    for k in (3, 5, 7):
+        for i in range(3):
+            store(
+                tmp_path / "runs", dataclasses.replace(as_stored("x", k, "fp8", n=1319), id=f"r{k}-{i}", task_size=1319)
+            )
+    path = written(tmp_path, cells=[{"run": f"r{k}-{i}"} for k in (3, 5, 7) for i in range(3)])
+    shutil.copy(ROOT / "golden" / "gradeschool-m3_dspark.yaml", tmp_path)
+    code = (
+        "import sys, time; from evalkit.cli import main; "
+        f"rc = main(['gate', {str(path)!r}, '--runs-dir', {str(tmp_path / 'runs')!r}, '--json']); "
+        "heavy = [m for m in ('torch', 'lm_eval', 'pandas', 'datasets') if m in sys.modules]; "
+        "print(rc, heavy, time.process_time(), file=sys.stderr)"
+    )
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    rc, heavy, cpu = done.stderr.split(maxsplit=1)[0], "[]" in done.stderr, float(done.stderr.split()[-1])
+    assert rc in ("1", "3") and heavy and len(json.loads(done.stdout)) == 9
+    assert cpu < 2.0, f"{cpu:.1f} s of processor time, {time.monotonic() - started:.1f} s in all"
