@@ -82,7 +82,7 @@ class LLM:
     @property
     def weights(self) -> WeightReport:
         """Bytes and layers of the target's and the draft's weights by format; shared ones count once."""
-        draft = self.drafter.draft if self.drafter else None
+        draft = self.drafter.weights() if self.drafter else None
         return weight_report(self.target, *((draft, *draft.shared) if draft else ()))
 
     @property
@@ -267,8 +267,8 @@ def _check_width(fmt: KVFormat, dim: int, family: str) -> None:
 def _models(target: Target, drafter: Drafter | None) -> dict[str, tuple[nn.Module, dict[str, tuple[str, ...]]]]:
     """What may be quantised, with the checkpoint's names of its parameters."""
     found: dict[str, tuple[nn.Module, dict[str, tuple[str, ...]]]] = {"target": (target, target_names(target.cfg))}
-    if drafter and drafter.draft:
-        found["draft"] = (drafter.draft, draft_names(drafter.draft.cfg))
+    if drafter and (draft := drafter.weights()):
+        found["draft"] = (draft, draft_names(draft.cfg))
     return found
 
 

@@ -35,9 +35,12 @@ class Drafter(Protocol):
     """What the runner asks of a draft. Only `propose` has no default."""
 
     capture: tuple[int, ...] = ()  # target layers whose output it wants to see
-    draft: BlockDraft | Eagle3Draft | None = None  # its weights, where it has any
     kv: ModelConfig | None = None  # shape of the KV layers it keeps beside the target's; None: it keeps none
     kept_size: int = 0  # numbers it keeps of a token beside K and V, in its first layer's index place
+
+    def weights(self) -> BlockDraft | Eagle3Draft | None:
+        """Its module, where it has weights."""
+        return None
 
     def bind(self, cache: KVCache, layer_offset: int) -> None:
         """Called once, with the cache and the index of the draft's first layer in it."""

@@ -46,6 +46,9 @@ class Eagle3Drafter(Drafter):
         weight = target.embed.weight
         return cls(load_eagle3(config.draft_path, target, dtype=weight.dtype, device=str(weight.device)))
 
+    def weights(self) -> Eagle3Draft:
+        return self.draft
+
     def bind(self, cache: KVCache, layer_offset: int) -> None:
         self.cache, self.layer = cache, layer_offset
 

@@ -57,7 +57,7 @@ class Eagle3Shape:
     name: str = "draft-eagle3"
     intermediate: int = 384
     layer_ids: tuple[int, ...] = (1, 3, 5)  # pre-layer: the streams that enter these layers
-    plan: Eagle3Plan = Eagle3Plan(steps=1200)
+    plan: Eagle3Plan = Eagle3Plan(steps=900)
 
     def config(self, target: dict[str, Any]) -> dict[str, Any]:
         """config.json in the published drafts' fields; `target` is that of the target."""

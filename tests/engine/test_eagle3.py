@@ -153,6 +153,23 @@ def test_other_modes_run(tiny: Tiny, tmp_path: Path) -> None:
             assert ids(got) == ids(tiny.llm().generate(ask))
 
 
+def test_its_layer_is_quantised_online_and_its_vectors_are_counted(tiny: Tiny) -> None:
+    """PTPC-FP8 weights for q, k, v, o and the MLP, not for fc and the head; one float32 vector more of each token."""
+    online = '{"global_quant_config": "ptpc_fp8"}'
+    llm = tiny.llm(k=3, draft="eagle3", quant="bf16", dtype="float32", online_quant_config=online)
+    drafter = llm.drafter
+    assert isinstance(drafter, Eagle3Drafter)
+    kinds = {n: type(m).__name__ for n, m in drafter.draft.named_modules() if "Linear" in type(m).__name__}
+    wide = {n for n, kind in kinds.items() if kind == "QuantLinear"}
+    assert wide == {"midlayer.attn.qkv", "midlayer.attn.o", "midlayer.mlp.gate_up", "midlayer.mlp.down"}
+    assert kinds.keys() - wide == {"fc", "head"}
+    assert sum(map(sum, accepted(llm.generate(requests(prompts(4), max_tokens=12))))) > 0
+    spec = llm.cache.layers[-1]
+    assert (spec.index_format, spec.index_dim) == (llm.quant.dtype, 32)
+    width = torch.finfo(llm.cache.dtype).bits // 8
+    assert spec.bytes_per_token == width * (2 * 2 * 16 + 32)
+
+
 # ------------------------------------------------------------------ training
 
 
