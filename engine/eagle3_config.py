@@ -24,6 +24,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "norm_before_fc": (False,),
     "use_sliding_window": (False,),
     "parallel_drafting": (False,),
+    "partial_rotary_factor": (1.0,),
     "rope_scaling": (),  # None alone
     "kv_lora_rank": (),
     "quantization_config": (),
@@ -141,7 +142,7 @@ def _model(raw: dict[str, Any], path: Path) -> ModelConfig:
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         rotary_dim=head_dim,
-        rope_theta=float(need("rope_theta", 10000.0)),
+        rope_theta=_rope_theta(raw, path),
         intermediate_size=int(need("intermediate_size")),
         activation="silu",
         gemma_norm=False,
@@ -150,3 +151,14 @@ def _model(raw: dict[str, Any], path: Path) -> ModelConfig:
         eps=float(need("rms_norm_eps", 1e-6)),
         raw=raw,
     )
+
+
+def _rope_theta(raw: dict[str, Any], path: Path) -> float:
+    """From either spelling; 10000 where a file says nothing, as ATOM and transformers take it."""
+    rope = raw.get("rope_parameters") or {}
+    if rope.get("rope_type", "default") != "default":
+        raise EngineError(f"{path} has rope_type {rope['rope_type']!r}", "use a draft with plain RoPE")
+    found = {float(place["rope_theta"]) for place in (raw, rope) if place.get("rope_theta") is not None}
+    if len(found) > 1:
+        raise EngineError(f"{path} gives rope_theta twice, and different", "keep one of them")
+    return found.pop() if found else 10000.0

@@ -336,6 +336,12 @@ def test_ids_are_turned_to_post_layer_once(changes: dict[str, Any], want: tuple[
     assert parse_eagle3_config(raw(**changes), PATH).capture(10) == want
 
 
+def test_rope_theta_is_read_in_both_spellings() -> None:
+    new = raw(rope_theta=None, rope_parameters={"rope_theta": 5e6, "rope_type": "default"})
+    assert parse_eagle3_config(new, PATH).model.rope_theta == 5e6
+    assert parse_eagle3_config(raw(rope_theta=None), PATH).model.rope_theta == 1e4
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -362,6 +368,9 @@ def test_ids_that_do_not_fit_are_refused(changes: dict[str, Any]) -> None:
         ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state"),
         ({"eagle_config": aux(1, 2, 3)} | aux(2, 3, 4), "twice, and different"),
         ({"capture_convention": "after"}, "capture_convention 'after'"),
+        ({"rope_parameters": {"rope_theta": 5e6}}, "rope_theta twice"),
+        ({"rope_parameters": {"rope_type": "llama3"}}, "rope_type 'llama3'"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
         ({"intermediate_size": None}, "no intermediate_size"),
         ({"num_key_value_heads": 3}, "4 heads"),
     ],
