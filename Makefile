@@ -1,6 +1,6 @@
 # The list of commands. Every target makes or updates .venv first (tools/setup.py); with nothing to do that takes a moment.
 .DEFAULT_GOAL := help
-.PHONY: help setup eval gate report reference test check fix bench audit ci lock readme clean
+.PHONY: help setup eval gate report reference test test-servers check fix bench audit kernels ci lock readme clean
 MAKEFLAGS += --no-print-directory
 
 K     ?= 7
@@ -27,8 +27,9 @@ need_run = @test -n '$(run_of)' || { echo 'no stored run in runs/: make eval mak
 
 help: ## This list
 	@echo 'make eval K=7 QUANT=nvfp4 [LIMIT=n] [TASK=name] [DRAFT=name] [DATA=file] [BATCH=n] [THREADS=n] [ARGS="..."]'
+	@echo '          of a server: ENGINE=atom|sglang|vllm|trtllm|llamacpp|openai [BASE_URL=http://HOST:PORT/v1] [MODEL=name]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo 'Any target: VENV=system uses the torch that python3 has, VENV=own installs one, VENV=auto (default) looks.'
 
@@ -44,7 +45,8 @@ setup: ## Make .venv with pinned versions; safe to interrupt, quick when there i
 eval: setup ## Run one setting, judge it, write its report: K=0..7, QUANT=float32|bf16|fp8|nvfp4
 	@$(BIN)/evalkit run --k '$(K)' --quant '$(QUANT)' $(call option,--limit,LIMIT) $(call option,--task,TASK) \
 		$(call option,--draft,DRAFT) $(call option,--data,DATA) $(call option,--batch,BATCH) \
-		$(call option,--threads,THREADS) $(ARGS); code=$$?; \
+		$(call option,--threads,THREADS) $(call option,--engine,ENGINE) $(call option,--base-url,BASE_URL) \
+		$(call option,--model,MODEL) $(ARGS); code=$$?; \
 	case $$code in 0) word=pass;; 1) word=fail;; 2) word=error;; 3) word=inconclusive;; *) word=interrupted;; esac; \
 	echo "evalkit exit code: $$code ($$word)"; exit $$code
 
@@ -56,15 +58,21 @@ gate: setup ## Run what is missing of the embedded model's sweep and judge it (S
 	case $$code in 0) word=pass;; 1) word=fail;; 2) word=error;; 3) word=inconclusive;; *) word=interrupted;; esac; \
 	echo "evalkit exit code: $$code ($$word)"; exit $$code
 
-report: setup ## Write the HTML report of a stored run: RUN=id, or the newest
-	$(need_run)
-	@$(BIN)/evalkit report '$(run_of)' $(ARGS)
+report: setup ## Run the published sweep and write its page in reports/; RUN=id: the page of one stored run
+ifneq ($(RUN),)
+	@$(BIN)/evalkit report '$(RUN)' $(ARGS)
+else
+	@$(BIN)/python tools/report.py $(ARGS)
+endif
 
 reference: setup ## Train the embedded model, record its golden and card (90 minutes); goes on where it was stopped
 	@$(BIN)/python -m evalkit.reference $(ARGS)
 
 test: setup ## All tests that need neither a GPU nor many minutes
 	@$(BIN)/python -m pytest -q -m 'not slow and not gpu' $(ARGS)
+
+test-servers: setup ## Install vLLM and a small real model in build/servers/ (4 GB) and hold evalkit against them
+	@$(BIN)/python tools/test_servers.py $(if $(DATA),--data '$(DATA)') $(ARGS)
 
 check: setup ## Lint, format and types, changing nothing
 	@$(BIN)/ruff check
@@ -78,11 +86,15 @@ fix: setup ## Mend what ruff can mend; bring the generated parts of README.md an
 	@$(BIN)/python -m evalkit.spec.document
 	@$(BIN)/python tools/quant_page.py
 
-bench: setup ## Tokens per second of speculative against plain decoding, and against a plain torch loop
+bench: setup ## Tokens per second of speculative against plain decoding, and against a plain torch loop; the client's CPU time
 	@$(BIN)/python -m engine.bench $(ARGS)
+	@$(BIN)/python -m evalkit.backends.http.bench
 
 audit: setup ## Simulate the statistical rules' error rates and write docs/audit.md; fails where one is off
 	@$(BIN)/python -m evalkit.audit $(ARGS)
+
+kernels: setup ## Compile every kernel for gfx950 and sm_90 without a GPU and write docs/kernels.md; fails on a fault
+	@$(BIN)/python -m engine.kernels.aot --write $(ARGS)
 
 ci: check test ## What must hold before a change lands
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.api import Completion, Request, SamplingParams, Step
+from engine.api import Completion, Request, SamplingParams, Step, TokenLogprob, Update
 from engine.config import EngineConfig
 
 if TYPE_CHECKING:
     from engine.llm import LLM
 
-__all__ = ["LLM", "Completion", "EngineConfig", "Request", "SamplingParams", "Step"]
+__all__ = ["LLM", "Completion", "EngineConfig", "Request", "SamplingParams", "Step", "TokenLogprob", "Update"]
 
 
 def __getattr__(name: str) -> Any:

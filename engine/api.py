@@ -69,6 +69,7 @@ class Step:
     accepted_trimmed: int
     cut: Cut = Cut.NONE
     confidence: tuple[float, ...] = ()  # the draft's own, one a position, where it has a confidence head
+    rejected: tuple[int, ...] = ()  # ids of the drafts after the accepted ones, where the engine keeps them
 
     def __post_init__(self) -> None:
         if not 0 <= self.accepted_trimmed <= self.accepted <= self.k:
@@ -101,3 +102,29 @@ class Completion:
     steps: tuple[Step, ...] = ()
     forced: bool = False  # acceptance was drawn, not verified: no scorer may take this text
     seconds: float = 0.0  # from admission to the last token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What one tick gave one request: the tokens it kept, and the Completion once it has finished.
+
+    `step` is None for the token that prefill gives. The `token_ids` of a request's updates, joined, are its
+    Completion's, and the `step`s its steps.
+    """
+
+    id: str
+    token_ids: tuple[int, ...]
+    step: Step | None = None
+    completion: Completion | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    """Natural logarithm of a token's probability after what precedes it, in the target's plain softmax.
+
+    `top` are the likeliest tokens there and their logarithms, the likeliest first.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]

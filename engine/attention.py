@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine import kernels
 from engine.batch import Batch
 from engine.config import SparseConfig
 from engine.indexer import block_scores, choose_blocks, reference_blocks
@@ -27,7 +28,8 @@ class PagedAttend:
 
     Row at position p sees the keys at positions 0..p of its sequence; in a block-sparse layer, for each KV
     head those of the blocks that its index picks. Padding rows give zeros. Mask and pages are worked out
-    once here, for all layers. Layer i of the model is cache layer layer_offset + i.
+    once here, for all layers. Layer i of the model is cache layer layer_offset + i. On a GPU engine.kernels
+    does this straight from the pages.
     """
 
     def __init__(self, batch: Batch, cache: KVCache, layer_offset: int = 0, sparse: SparseConfig | None = None) -> None:
@@ -42,6 +44,10 @@ class PagedAttend:
         self.chosen: Tensor | None = None  # additive mask of the last layer that picked
         self.page_table = batch.page_table[:, :pages].contiguous()
         self.slots = batch.slots.flatten()
+        self.longest, self.on_gpu = longest, kernels.use_triton(cache.device)
+        self.blocks: Tensor | None = None  # those of the last layer that picked, on a GPU
+        if self.on_gpu:
+            return
         places = torch.arange(pages * cache.page_size, device=batch.positions.device)
         self.hidden = places > batch.positions.unsqueeze(-1)  # bool [n, width, length]
         padding = batch.positions.flatten() < 0
@@ -50,6 +56,8 @@ class PagedAttend:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor:
         """q [n * width, heads, head_dim], k and v [n * width, kv_heads, head_dim] -> [n * width, heads * head_dim]."""
+        if self.on_gpu:
+            return self._on_gpu(layer, q, k, v, index)
         self.cache.store(self.layer_offset + layer, self.slots, k, v)
         if index is not None:
             self.cache.store_index(self.layer_offset + layer, self.slots, index.k)
@@ -62,6 +70,29 @@ class PagedAttend:
             bias = self._picked(layer, index, self.sparse, group, q.dtype)
         out = _grouped_sdpa(q, keys, values, bias, self.width)
         return out if self.padding is None else out.masked_fill_(self.padding, 0.0)
+
+    def _on_gpu(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None) -> Tensor:
+        """What __call__ does, by kernels over the pages."""
+        at, cfg = self.layer_offset + layer, self.sparse
+        spec, pages = self.cache.layers[at], self.cache.pages(at)
+        kernels.store_kv(k, v, self.slots, pages, spec.format)
+        if index is not None:
+            kernels.store_index(index.k, self.slots, self.cache.index_pages(at), spec.index_format)
+        blocks = None
+        if self.picks and cfg is not None and cfg.layers[layer]:
+            if index is not None:
+                self.blocks = kernels.index_topk(
+                    index.q, self.cache.index_pages(at), spec.index_format, self.page_table, self.positions,
+                    block_size=cfg.block_size, topk=cfg.topk, init_blocks=cfg.init_blocks,
+                    local_blocks=cfg.local_blocks, max_length=self.longest,
+                )  # fmt: skip
+            if self.blocks is None:
+                raise RuntimeError(f"layer {layer} shares an index, and no layer before it has one")
+            blocks = self.blocks
+        return kernels.paged_attention(
+            q, pages, spec.format, self.page_table, self.positions, max_length=self.longest, blocks=blocks,
+            block_size=cfg.block_size if cfg is not None and blocks is not None else 0,
+        )  # fmt: skip
 
     def _picked(self, layer: int, index: Index | None, cfg: SparseConfig, group: int, dtype: torch.dtype) -> Tensor:
         """[n, kv_heads, group * width, length]: -inf where a key is hidden or its block is not picked.

@@ -14,15 +14,17 @@ from engine.mode import DTYPES, QuantMode
 
 __all__ = ["DTYPES", "MAX_K", "DraftConfig", "EngineConfig", "ModelConfig", "QuantMode", "nearest"]
 MAX_K = 7  # the block size every shipped draft is trained at
+MAX_EXTERNAL_K = 32  # of a draft that an engine outside runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """One way to run a target with a draft.
 
-    `draft` names the method: none, dspark, eagle3, ngram or scripted; `draft_path` is a checkpoint folder where
-    the method has weights. `draft_width` "k" drafts blocks of K slots, as ATOM does; "block" drafts the
-    trained block size and keeps the first K, as DeepSpec does: two different drafts, so it is recorded.
+    `draft` names the method: none, dspark, eagle3, ngram, scripted or external (an engine outside runs it);
+    `draft_path` is a checkpoint folder where the method has weights. `draft_width` "k" drafts blocks of K slots, as
+    ATOM does; "block" drafts the trained block size and keeps the first K, as DeepSpec does: two different drafts, so
+    it is recorded.
     `quant` is what QuantMode.parse takes. `online_quant_config` is ATOM's JSON, see engine.quant.online; "" quantises
     the weights as `quant` says.
     """
@@ -47,12 +49,13 @@ class EngineConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        methods = ("none", "dspark", "eagle3", "ngram", "scripted")
+        methods = ("none", "dspark", "eagle3", "ngram", "scripted", "external")
         if self.draft not in methods:
             hint = nearest(self.draft, methods)
             raise EngineError(f"unknown draft {self.draft!r}", f"{hint}use one of {', '.join(methods)}")
-        if not 0 <= self.k <= MAX_K:
-            raise EngineError(f"K is {self.k}", f"use a K from 0 (no speculation) to {MAX_K}")
+        limit = MAX_EXTERNAL_K if self.draft == "external" else MAX_K
+        if not 0 <= self.k <= limit:
+            raise EngineError(f"K is {self.k}", f"use a K from 0 (no speculation) to {limit}")
         if self.k and self.draft == "none":
             raise EngineError(f"K is {self.k} but no draft is named", "name a draft, or use K=0")
         if self.draft_width not in ("k", "block"):

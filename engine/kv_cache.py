@@ -115,6 +115,14 @@ class KVCache:
         found = tuple(pages.flatten(0, 1).index_select(0, slots) for pages in self._index[layer])
         return INDEX_FORMATS[self.layers[layer].index_format].decode(found, torch.float32)
 
+    def pages(self, layer: int) -> tuple[Tensor, ...]:
+        """The parts of a layer as stored, each [num_pages + 1, page_size, 2, kv_heads, width], for kernels."""
+        return self._pages[layer]
+
+    def index_pages(self, layer: int) -> tuple[Tensor, ...]:
+        """The parts of a layer's index keys, each [num_pages + 1, page_size, width]; none where it has no index."""
+        return self._index[layer]
+
     def bytes_per_token(self) -> int:
         return bytes_per_token(self.layers)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from engine.api import Completion, Request
+from engine.api import Completion, Request, TokenLogprob, Update
 from engine.config import EngineConfig, QuantMode
 from engine.draft import DRAFTERS, Drafter
 from engine.errors import EngineError
@@ -60,6 +60,7 @@ class LLM:
             self.pool, max_batch=config.max_batch, max_batched_tokens=config.max_batched_tokens, k=config.k
         )
         self.runner = Runner(self.target, self.drafter, self.cache, config.k)
+        self._added: dict[str, Sequence] = {}
 
     @property
     def counters(self) -> dict[str, int]:
@@ -105,14 +106,18 @@ class LLM:
         run. Raises EngineError, naming the request, for an empty or too long prompt, a token id outside
         the vocabulary, or a request that the KV pool can never hold.
         """
+        if self._added:
+            raise EngineError(
+                f"{len(self._added)} added requests are running", "step until they have finished, or cancel"
+            )
         seqs = self._sequences(list(requests))
         done: dict[int, Completion] = {}
         self.scheduler.add(seqs)
         try:
-            while (plan := self.scheduler.next()) is not None:
-                self.runner.tick(plan)
-                for seq in self.scheduler.settle(plan):
-                    seq.close()
+            while not self.scheduler.idle:
+                for seq in self._tick():
+                    if seq.finish_reason is None:
+                        continue
                     done[id(seq)] = completion = seq.completion(self.tokenizer.decode)
                     if on_finish:
                         on_finish(completion)
@@ -120,16 +125,68 @@ class LLM:
             self.scheduler.abort()
         return [done[id(s)] for s in seqs]
 
+    @property
+    def busy(self) -> bool:
+        """True while a request that was added has not finished."""
+        return bool(self._added)
+
+    def add(self, request: Request) -> None:
+        """Queue a request for `step`, at any time between two steps: it joins the running batch.
+
+        Raises EngineError as `generate` does, and for an id that is in use.
+        """
+        if request.id in self._added:
+            raise EngineError(f"request {request.id} is running already", "give each request an id of its own")
+        (seq,) = self._sequences([request])
+        self.scheduler.add([seq])
+        self._added[request.id] = seq
+
     @torch.inference_mode()
+    def step(self) -> list[Update]:
+        """Run one tick and say what each added request got; [] where there was nothing to tell.
+
+        Where it raises (EngineError for logits that are not numbers), every added request is given up.
+        """
+        if not self._added:
+            return []
+        try:
+            found = [update for seq in self._tick() if (update := seq.update(self.tokenizer.decode))]
+        except BaseException:
+            self.scheduler.abort()
+            self._added.clear()
+            raise
+        for update in found:
+            if update.completion is not None:
+                del self._added[update.id]
+        return found
+
+    def cancel(self, request_id: str) -> bool:
+        """Give up an added request and its pages; False where none of that id is running."""
+        seq = self._added.pop(request_id, None)
+        if seq is not None:
+            self.scheduler.remove(seq)
+        return seq is not None
+
     def score(self, prompt_ids: Ids[int], continuation_ids: Ids[int]) -> tuple[list[float], list[bool]]:
         """Log-probability of each continuation token after what precedes it, and whether it is the argmax.
 
         Natural logarithm of the target's plain softmax. Raises EngineError for an empty prompt or
         continuation, a token id outside the vocabulary, or more tokens than the context or the pool hold.
         """
-        ids, first = [*prompt_ids, *continuation_ids], len(prompt_ids)
         self._check_ids("score", prompt_ids)
         self._check_ids("score", continuation_ids, "continuation")
+        found = self.logprobs([*prompt_ids, *continuation_ids], len(prompt_ids))
+        return [f.logprob for f in found], [f.top[0][0] == f.token_id for f in found]
+
+    @torch.inference_mode()
+    def logprobs(self, ids: Ids[int], first: int = 1, top: int = 1) -> list[TokenLogprob]:
+        """What the target makes of the tokens ids[first:], each after all that precede it. first is at least 1.
+
+        `top` is how many of the likeliest tokens are named. Raises EngineError for a token id outside the
+        vocabulary, or more tokens than the context or the pool hold.
+        """
+        assert first >= 1 and top >= 1
+        self._check_ids("score", ids)
         if len(ids) - 1 > self.max_model_len:
             raise EngineError(f"score: {first} + {len(ids) - first} tokens do not fit in {self.max_model_len}")
         table = PageTable(self.pool)
@@ -137,8 +194,7 @@ class LLM:
             start = table.reuse(ids[:first], len(ids) - 1)
         except OutOfPages as e:
             raise EngineError(f"score: {e}", "raise num_pages or memory_limit_mb") from None
-        logprobs: list[float] = []
-        greedy: list[bool] = []
+        found: list[TokenLogprob] = []
         try:
             while start < len(ids) - 1:
                 end = min(start + self.config.max_batched_tokens, len(ids) - 1)
@@ -148,14 +204,22 @@ class LLM:
                 skip = max(first - 1 - start, 0)
                 if skip < end - start:
                     logits = self.target.logits(hidden[skip:])
-                    follow = torch.tensor(ids[start + skip + 1 : end + 1], device=self.device)
-                    logprobs += logits.log_softmax(-1).gather(1, follow[:, None]).squeeze(1).tolist()
-                    greedy += (logits.argmax(-1) == follow).tolist()
+                    found += _logprobs(logits, ids[start + skip + 1 : end + 1], top)
                 start = end
             table.publish(ids, start)
         finally:
             table.release()
-        return logprobs, greedy
+        return found
+
+    def _tick(self) -> list[Sequence]:
+        """One tick, and its bookkeeping; the sequences that ran in it."""
+        plan = self.scheduler.next()
+        assert plan is not None  # a sequence that is checked always fits, alone if need be
+        self.runner.tick(plan)
+        finished = self.scheduler.settle(plan)
+        for seq in finished:
+            seq.close()
+        return plan.decode or [c.seq for c in plan.prefill]
 
     def _sequences(self, requests: list[Request]) -> list[Sequence]:
         """Checked and tokenised requests."""
@@ -225,6 +289,19 @@ class LLM:
             raise EngineError(f"memory_limit_mb is {self.config.memory_limit_mb}, one KV page takes "
                               f"{per_token * size} bytes", "raise memory_limit_mb")  # fmt: skip
         return min(limit, self.config.max_batch * -(-self.max_model_len // size))
+
+
+def _logprobs(logits: torch.Tensor, follow: Ids[int], top: int) -> list[TokenLogprob]:
+    """A record for each row of logits [n, vocab] and the token that follows it."""
+    logs = logits.log_softmax(-1)
+    said = logs.gather(1, torch.tensor(follow, device=logits.device)[:, None]).squeeze(1).tolist()
+    # one alone by max, as decoding chooses: among equals, topk may name another first
+    values, ids = logs.max(-1, keepdim=True) if top == 1 else logs.topk(min(top, logs.shape[-1]), dim=-1)
+    likeliest = zip(ids.tolist(), values.tolist(), strict=True)
+    return [
+        TokenLogprob(token_id=t, logprob=p, top=tuple(zip(i, v, strict=True)))
+        for t, p, (i, v) in zip(follow, said, likeliest, strict=True)
+    ]
 
 
 def _layers(target: Target, drafter: Drafter | None, quant: QuantMode) -> list[LayerSpec]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from engine.api import Completion, Cut, FinishReason, Request, Step
+from engine.api import Completion, Cut, FinishReason, Request, Step, Update
 from engine.prefix_cache import PageTable
 from engine.sampling import request_key
 from engine.tokenizer import StopWatch
@@ -45,6 +45,8 @@ class Sequence:
         self.stop_hit = ""
         self.admitted_at: float | None = None
         self.seconds = 0.0
+        self.told = 0  # output tokens and steps that updates have handed out
+        self.told_steps = 0
         self._watch = watch
         self._text_end: int | None = None  # where a stop string begins
 
@@ -66,14 +68,17 @@ class Sequence:
         """Commit the token that prefill gives; it belongs to no step."""
         self._append([token])
 
-    def commit_step(self, new: list[int], k: int, confidence: tuple[float, ...] = ()) -> None:
+    def commit_step(
+        self, new: list[int], k: int, confidence: tuple[float, ...] = (), rejected: tuple[int, ...] = ()
+    ) -> None:
         """Commit a decode step: `new` is its accepted drafts and then the target's own token."""
         kept, cut = self._append(new)
         accepted = len(new) - 1
         self.stored = min(self.stored + 1 + accepted, len(self.tokens))
         self.steps.append(
-            Step(k=k, accepted=accepted, accepted_trimmed=min(accepted, kept), cut=cut, confidence=confidence)
-        )
+            Step(k=k, accepted=accepted, accepted_trimmed=min(accepted, kept), cut=cut, confidence=confidence,
+                 rejected=rejected)
+        )  # fmt: skip
 
     def _append(self, new: list[int]) -> tuple[int, Cut]:
         """Append `new` up to the first stop or the limit; returns how many were kept and why not all."""
@@ -103,6 +108,16 @@ class Sequence:
     def close(self) -> None:
         """Note the time of the last token."""
         self.seconds = time.perf_counter() - self.admitted_at if self.admitted_at is not None else 0.0
+
+    def update(self, decode: Callable[[list[int]], str]) -> Update | None:
+        """What the last tick added; None where it was a part of a prefill."""
+        new = tuple(self.tokens[self.prompt_len + self.told :])
+        step = self.steps[-1] if len(self.steps) > self.told_steps else None
+        if not new and step is None:
+            return None
+        self.told, self.told_steps = self.emitted, len(self.steps)
+        completion = self.completion(decode) if self.finish_reason is not None else None
+        return Update(id=self.request.id, token_ids=new, step=step, completion=completion)
 
     def completion(self, decode: Callable[[list[int]], str]) -> Completion:
         """The finished request's record."""

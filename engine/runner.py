@@ -124,7 +124,7 @@ class Runner:
         rows = torch.cat((decision.accepted[:, None], decision.token[:, None], ids[:, 1:]), dim=1).tolist()
         confidence = [()] * len(seqs) if proposal.confidence is None else proposal.confidence.tolist()
         for seq, k, (accepted, token, *drafts), c in zip(seqs, proposal.counts, rows, confidence, strict=True):
-            seq.commit_step([*drafts[:accepted], token], k, tuple(c[:k]))
+            seq.commit_step([*drafts[:accepted], token], k, tuple(c[:k]), tuple(drafts[accepted:k]))
             self.verify_steps += k > 0
 
     def _laws(self, seqs: list[Sequence]) -> Laws | None:

@@ -77,6 +77,19 @@ class Scheduler:
                 seq.table.release()
         return finished
 
+    @property
+    def idle(self) -> bool:
+        """True when no sequence waits or runs."""
+        return not self.waiting and not self.running
+
+    def remove(self, seq: Sequence) -> None:
+        """Drop one sequence, waiting or running, between two ticks, and give back its pages."""
+        if seq in self.running:
+            self.running.remove(seq)
+        else:
+            self.waiting.remove(seq)
+        seq.table.release()
+
     def abort(self) -> None:
         """Drop every sequence and give back its pages."""
         for seq in self.running:

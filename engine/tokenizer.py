@@ -23,6 +23,7 @@ class Tokenizer:
             raise EngineError(f"{path} cannot be read ({e})", "restore the file") from None
         self.inner.no_truncation()
         self.inner.no_padding()
+        self._pieces: dict[int, str] = {}
         self.special = {t.content: i for i, t in self.inner.get_added_tokens_decoder().items() if t.special}
 
     def encode(self, texts: list[str]) -> list[list[int]]:
@@ -33,9 +34,53 @@ class Tokenizer:
         """Text of ids, without special tokens."""
         return self.inner.decode(ids, skip_special_tokens=True)
 
+    def pieces(self, ids: list[int]) -> list[str]:
+        """Each id's own text; a special token's name. A character that several tokens share shows as U+FFFD."""
+        return [self._piece(i) for i in ids]
+
+    def _piece(self, i: int) -> str:
+        if i not in self._pieces:
+            self._pieces[i] = self.inner.decode([i], skip_special_tokens=False)
+        return self._pieces[i]
+
     def watch(self, stop: tuple[str, ...]) -> StopWatch:
         """A watcher for stop strings in one request's output."""
         return StopWatch(self.inner, stop)
+
+    def stream(self, stop: tuple[str, ...]) -> TextStream:
+        """A stream of one request's text that never shows a part of a stop string."""
+        return TextStream(self.inner, stop)
+
+
+class TextStream:
+    """The text of one output, piece by piece. The pieces joined are the Completion's text.
+
+    Held back until it is known: bytes of an unfinished character, and an end that may become a stop string.
+    """
+
+    def __init__(self, inner: HfTokenizer, stop: tuple[str, ...]) -> None:
+        self._inner, self._stop = inner, stop
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._text, self._shown = "", 0
+
+    def push(self, tokens: tuple[int, ...]) -> str:
+        """The text that these tokens make certain, when none of them has ended the request."""
+        self._text += "".join(self._stream.step(self._inner, t) or "" for t in tokens)
+        end = max(self._shown, len(self._text) - self._open())
+        piece, self._shown = self._text[self._shown : end], end
+        return piece
+
+    def finish(self, text: str) -> str:
+        """The rest, given the finished request's text."""
+        return text[self._shown :]
+
+    def _open(self) -> int:
+        """Length of the longest end of the text with which a stop string begins."""
+        longest = max((len(s) - 1 for s in self._stop), default=0)
+        for n in range(min(longest, len(self._text)), 0, -1):
+            if any(s.startswith(self._text[-n:]) for s in self._stop if len(s) > n):
+                return n
+        return 0
 
 
 class StopWatch:

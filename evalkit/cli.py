@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import EngineError
+from evalkit import serveroptions as server
 from evalkit.commands import PLAIN, catalogue, certificate, ci
 from evalkit.commands import outputs as to
 from evalkit.errors import EvalkitError
@@ -36,6 +37,7 @@ app.add_typer(catalogue.app, name="catalogue")
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Folder of the stored runs.")]
 RunArg = Annotated[str, typer.Argument(help="A run's folder, or its id.", metavar="RUN")]
 RunArgs = Annotated[list[str], typer.Argument(help="Runs: folders, or ids.", metavar="RUN...")]
+ReportArgs = Annotated[list[str] | None, typer.Argument(help="Runs: folders, or ids.", metavar="[RUN]...")]
 Task = Annotated[str, typer.Option(help="gradeschool, gsm8k, gsm8k_inferencex, or an lm-eval YAML.")]
 Model = Annotated[str, typer.Option("--model", "--target", help="Target: gradeschool-m3, or a checkpoint's folder.")]
 DRAFT_HELP = "dspark, dspark-weak, eagle3, ngram, none, or a folder."
@@ -90,15 +92,48 @@ def run(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, whatever was interrupted.")] = False,
     gate: Annotated[bool, typer.Option("--gate/--no-gate", help="Judge the run; the exit code is the verdict.")] = True,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")] = True,
+    engine: server.Engine = server.BUILT_IN,
+    base_url: server.BaseUrl = "",
+    endpoint: server.Endpoint = "",
+    thinking: server.Thinking = "server",
+    concurrency: server.Concurrency = 64,
+    stream: server.Stream = False,
+    request_timeout: server.RequestTimeout = 600.0,
+    stall_timeout: server.StallTimeout = 120.0,
+    retries: server.Retries = 5,
+    api_key_env: server.ApiKeyEnv = "EVALKIT_API_KEY",
+    api_key_file: server.ApiKeyFile = "",
+    served_name: server.ServedName = "",
+    revision: server.Revision = "",
+    extra_body: server.ExtraBody = "",
+    draft_model: server.DraftModel = "",
+    tp: server.Tp = 1,
+    port: server.Port = 0,
+    max_model_len: server.MaxModelLen = 0,
+    memory_share: server.MemoryShare = 0.9,
+    graph_sizes: server.GraphSizes = "",
+    server_program: server.Program = "",
+    server_arg: server.ServerArg = None,
+    server_env: server.ServerEnv = None,
+    start_timeout: server.StartTimeout = 1800.0,
+    trust_remote_code: server.RemoteCode = False,
 ) -> None:
-    """Run one setting of a task, store it, judge it and write its report."""
+    """Run one setting of a task, store it, judge it and write its report. Options of a server start with "Server:"."""
     from evalkit.config import Cell
 
+    spec = server.make_spec(
+        engine=engine, base_url=base_url, graph_sizes=graph_sizes, server_arg=server_arg, server_env=server_env,
+        draft=draft, draft_model=draft_model, program=server_program, endpoint=endpoint, thinking=thinking,
+        concurrency=concurrency, stream=stream, request_timeout=request_timeout, stall_timeout=stall_timeout,
+        retries=retries, api_key_env=api_key_env, api_key_file=api_key_file, served_name=served_name,
+        revision=revision, extra_body=extra_body, tp=tp, port=port, max_model_len=max_model_len,
+        memory_share=memory_share, start_timeout=start_timeout, remote_code=trust_remote_code,
+    )  # fmt: skip
     cell = Cell.make(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
-        online_quant_config=online_quant_config,
+        online_quant_config=online_quant_config, server=spec,
     )  # fmt: skip
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
     from evalkit import console
@@ -183,17 +218,55 @@ def gate(
 
 @app.command()
 def report(
-    which: RunArg,
+    which: ReportArgs = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML file.  [default: in the run]")] = None,
+    verdict: Annotated[Path | None, typer.Option("--gate", help="Verdicts of `evalkit gate --json FILE`.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as markdown instead.")] = False,
+    data: Annotated[Path | None, typer.Option("--data", help="Folder for the plots' data: CSV and Parquet.")] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve all runs on this machine only, with history.")] = False,
+    port: Annotated[int, typer.Option(help="Of --serve; 0 takes a free one.")] = 8188,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Write the HTML report of a stored run."""
-    from evalkit.judging import judge_run, write_report
-    from evalkit.store import find_run, load_run
+    """Write the HTML report of stored runs: one, two side by side, or a sweep."""
+    if serve:
+        from evalkit.report.serve import serve as start
 
-    folder = find_run(which, runs_dir)
-    judged = judge_run(load_run(folder))
-    print(f"report: {write_report(judged.run, judged, output or folder / 'report.html')}")
+        if which or output or verdict or markdown or data:
+            raise EvalkitError("--serve shows every run of --runs-dir", "leave the other arguments away")
+        start(runs_dir, port)
+        return
+    if not which:
+        raise EvalkitError("no run is given", "give one, two or more runs (evalkit list shows them), or --serve")
+    import gc
+
+    gc.disable()  # a million small records live to the end: looking for cycles among them takes a fifth of the time
+    try:
+        _report(which, output, verdict, markdown, data, runs_dir)
+    finally:
+        gc.enable()
+
+
+def _report(
+    which: Sequence[str], output: Path | None, verdict: Path | None, markdown: bool, data: Path | None, runs_dir: Path
+) -> None:
+    from evalkit import judging
+    from evalkit.store import find_run
+
+    runs = [_load(word, runs_dir) for word in which]
+    judged = judging.with_verdicts(runs, judging.read_verdicts(verdict)) if verdict else judging.judge_sweep(runs)
+    found = list(zip(runs, judged, strict=True))
+    if data:
+        from evalkit.report.data import write_data
+
+        files = write_data(judging.report_subjects(found), data)
+        print(f"data: {len(files)} files in {data}", file=sys.stderr)
+    if markdown:
+        from evalkit.report.markdown import page_markdown
+
+        print(page_markdown(judging.report_subjects(found)), end="")
+        return
+    path = output or (find_run(which[0], runs_dir) if len(which) == 1 else runs_dir) / "report.html"
+    print(f"report: {judging.write_reports(found, path)}")
 
 
 @app.command("list")

@@ -14,6 +14,7 @@ from typing import Any
 from engine.config import EngineConfig, QuantMode, nearest
 from engine.eagle3_config import is_eagle3
 from evalkit.errors import EvalkitError
+from evalkit.servers.spec import ServerSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "tasks"
@@ -46,7 +47,8 @@ class Cell:
 
     `target` and `draft` are names for people (a folder's name where a path was given); what is run is in
     `engine`. `shots` None and `max_tokens` 0 mean what the task says; `limit` 0 means all documents, and
-    any other limit draws that many documents with `seed`. `stop_early` lets a sequential rule end the run.
+    any other limit draws that many documents with `seed`. `stop_early` lets a sequential rule end the run. `server` is
+    the engine outside that runs it; None is the built-in engine.
     """
 
     engine: EngineConfig
@@ -62,6 +64,7 @@ class Cell:
     max_tokens: int = 0
     seed: int = 0
     stop_early: bool = False
+    server: ServerSpec | None = None
 
     def __post_init__(self) -> None:
         for name, low in (("limit", 0), ("max_tokens", 0), ("top_k", 0), ("shots", 0), ("seed", 0)):
@@ -100,14 +103,20 @@ class Cell:
         max_tokens: int = 0,
         seed: int = 0,
         stop_early: bool = False,
+        server: ServerSpec | None = None,
     ) -> Cell:
         """A Cell from the words of the command line: names or folders for `model` and `draft`.
 
         K is 7 unless given, and 0 where there is no draft; K=0 turns the draft off. `quant` is a preset or words such
         as `w=ptpc_fp8 kv=nvfp4`; `online_quant_config` is JSON, or a file that holds it.
         """
-        target, model_path = resolve_target(model)
-        name, spec = resolve_draft(draft)
+        if server is None:
+            target, model_path = resolve_target(model)
+            name, spec = resolve_draft(draft)
+        else:
+            target, model_path = (model, TARGETS[model]) if model in TARGETS else server_target(model)
+            name, method = server.draft_of(draft)
+            spec = DraftSpec("none" if method == "none" else "external")
         if k is None:
             k = 0 if spec.method == "none" else DEFAULT_K
         if k == 0:
@@ -129,6 +138,7 @@ class Cell:
         return cls(
             engine=engine, task=task, target=target, draft=name, data=data, limit=limit, shots=shots,
             temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
+            server=server,
         )  # fmt: skip
 
     @property
@@ -141,17 +151,21 @@ class Cell:
 
     def to_json(self) -> dict[str, Any]:
         """The cell as plain JSON values, flat: engine settings beside the task's."""
-        own = {f: getattr(self, f) for f in self.__slots__ if f != "engine"}
+        own = {f: getattr(self, f) for f in self.__slots__ if f not in ("engine", "server")}
         engine = {n: v for n, v in asdict(self.engine).items() if n not in ("draft", "seed", "model")}
         engine["draft_method"] = self.engine.draft
         families = QuantMode.parse(self.quant, self.engine.dtype).families()  # "auto" where the device will decide
         engine |= {f"quant_{family}": found for family, found in families.items()}
         engine["model"] = self.engine.model
+        if self.server is not None:
+            own["server"] = self.server.to_json()
         return {n: str(v) if isinstance(v, Path) else v for n, v in {**own, **engine}.items()}
 
     def stem(self, task_name: str) -> str:
         """The readable part of a run's id."""
         parts = [task_name, self.target, self.draft, f"k{self.k}", self.quant]
+        if self.server is not None:
+            parts.insert(1, self.server.engine)
         if self.limit:
             parts.append(f"n{self.limit}")
         return "-".join("".join(c if c.isalnum() or c in "._" else "-" for c in p).strip("-.") for p in parts)
@@ -169,6 +183,12 @@ def resolve_target(word: str) -> tuple[str, Path]:
         f"no target {word!r}: neither a name nor a folder",
         f"{nearest(word, names)}use {', '.join(names)} or the folder of a checkpoint",
     )
+
+
+def server_target(word: str) -> tuple[str, Path]:
+    """Name and place of a target that a server runs: a folder here, or only the name the server knows it by."""
+    path = Path(word)
+    return (path.resolve().name, path.resolve()) if path.is_dir() else (word.rstrip("/").split("/")[-1], path)
 
 
 def resolve_draft(word: str) -> tuple[str, DraftSpec]:

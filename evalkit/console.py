@@ -36,7 +36,7 @@ def filter_names(samples: Iterable[Sample]) -> list[str]:
 
 def run_rows(run: Run) -> list[tuple[str, str]]:
     """A run in figures: (what, value)."""
-    from evalkit.acceptance import summarize  # numpy
+    from evalkit.acceptance import of_run  # numpy
     from evalkit.report import text
 
     answered = [s for s in run.samples if not s.error]
@@ -44,13 +44,15 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     for name in filter_names(answered):
         rows.append((name, text.mean_score([s.scores[name] for s in answered if name in s.scores])))
     rows += _canonical_row(answered, run)
-    found = summarize(run.samples, run.cell.get("k"))
+    found = of_run(run)
     if found.accepted_length is not None and found.acceptance_rate is not None:
         length = text.length(found.accepted_length) + text.spread(found.se, 3)
         rows.append(("accepted length", f"{length}  (of at most {found.k + 1})"))
         rows.append(("acceptance rate", text.share(found.acceptance_rate)))
     steps = f"{found.steps} verify" + (f", {found.steps_without_draft} plain" if found.steps_without_draft else "")
     rows.append(("steps", steps if found.steps else f"{found.steps_without_draft} plain"))
+    if found.source != "steps":
+        rows.append(("acceptance", f"from {found.source}"))
     rows.append(("samples", f"{len(run.samples)} of {run.task_size}" if len(run.samples) < run.task_size
                  else f"{len(run.samples)}"))  # fmt: skip
     if run.stopped:

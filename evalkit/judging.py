@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from evalkit import golden as goldens
-from evalkit.acceptance import summarize
 from evalkit.baseline import Baseline, load_baseline, record_baseline
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
 from evalkit.golden import Curve, Standards
-from evalkit.records import Run, Verdict
+from evalkit.records import Check, Outcome, Run, Verdict
+from evalkit.runfile import read_json
 from evalkit.store import load_run
+
+if TYPE_CHECKING:
+    from evalkit.report.subject import Subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +73,69 @@ def read_baseline(path: Path) -> Baseline:
 
 def write_report(run: Run, judged: Judged | None, path: Path) -> Path:
     """The HTML report of a run, judged or not."""
-    from evalkit.report.render import render, write_page
+    return write_reports([(run, judged)], path)
 
-    standards = judged.standards if judged else goldens.defaults_for(run)
-    page = render(
-        run,
-        judged.verdict if judged else None,
-        acceptance=summarize(run.samples, run.cell.get("k")),
-        golden=_of_this_setting(standards.golden, run),
-        baseline=standards.baseline,
-        references=standards.references,
+
+def write_reports(found: Sequence[tuple[Run, Judged | None]], path: Path) -> Path:
+    """One HTML report of several runs."""
+    from evalkit.report.render import write_report as write
+
+    return write(report_subjects(found), path)
+
+
+def report_subjects(found: Sequence[tuple[Run, Judged | None]]) -> list[Subject]:
+    """Runs with their verdicts and the standards beside which their pictures may stand."""
+    from evalkit.report.subject import subjects
+
+    rows = []
+    for run, judged in found:
+        standards = judged.standards if judged else goldens.defaults_for(run)
+        rows.append((run, judged.verdict if judged else None,
+                     replace(standards, golden=_of_this_setting(standards.golden, run))))  # fmt: skip
+    return subjects(rows)
+
+
+def judge_sweep(runs: Sequence[Run]) -> list[Judged]:
+    """Each run judged, several with Holm's correction."""
+    found = [judge_run(run) for run in runs]
+    if len(found) < 2:
+        return found
+    from evalkit import sweep
+
+    adjusted = sweep.adjust([j.verdict for j in found])
+    return [replace(j, verdict=v) for j, v in zip(found, adjusted, strict=True)]
+
+
+def read_verdicts(path: Path) -> list[Verdict]:
+    """What `evalkit gate --json FILE` wrote."""
+    try:
+        data = read_json(path.read_text(encoding="utf-8"))
+        return [_verdict(one) for one in data["verdicts"]]
+    except FileNotFoundError:
+        raise EvalkitError(f"{path} does not exist", "write it with evalkit gate RUN... --json FILE") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
+        why = f"{type(e).__name__}: {e}"
+        raise EvalkitError(f"{path} is no verdict ({why})", "write it with evalkit gate RUN... --json FILE") from None
+
+
+def _verdict(values: dict[str, Any]) -> Verdict:
+    known = {f.name for f in fields(Check)}
+    checks = tuple(
+        Check(**{**{k: v for k, v in one.items() if k in known}, "outcome": Outcome(one["outcome"])})
+        for one in values["checks"]
     )
-    return write_page(page, path)
+    return Verdict(outcome=Outcome(values["outcome"]), checks=checks, run_id=str(values["run_id"]),
+                   notes=tuple(str(note) for note in values.get("notes", ())))  # fmt: skip
+
+
+def with_verdicts(runs: Sequence[Run], verdicts: Sequence[Verdict]) -> list[Judged | None]:
+    """Verdicts that were written before, each beside its run; None for a run without one."""
+    by_run = {v.run_id: v for v in verdicts}
+    if unknown := sorted(by_run.keys() - {r.id for r in runs}):
+        raise EvalkitError(f"the verdict is of run {unknown[0]}, which is not given", "give the runs it was made of")
+    return [
+        Judged(run=r, verdict=by_run[r.id], standards=goldens.defaults_for(r)) if r.id in by_run else None for r in runs
+    ]
 
 
 def _of_this_setting(curve: Curve | None, run: Run) -> Curve | None:

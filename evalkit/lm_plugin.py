@@ -28,6 +28,7 @@ from evalkit.config import Cell, task_names
 from evalkit.errors import EvalkitError
 from evalkit.harness import LM, Instance, arguments, lm_eval_command, register_model, simple_parse_args_string
 from evalkit.run import request_seed
+from evalkit.taskdata import locate
 
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
 CELL_ARGS = ("model", "draft", "k", "quant", "draft_width", "batch", "threads", "device", "prefix_cache", "seed")
@@ -153,7 +154,7 @@ def _absolute(path: Path) -> str:
     files = (config.get("dataset_kwargs") or {}).get("data_files")
     if not files:
         return str(path)
-    config["dataset_kwargs"]["data_files"] = {split: str((path.parent / f).resolve()) for split, f in files.items()}
+    config["dataset_kwargs"]["data_files"] = {split: str(locate(path, f).resolve()) for split, f in files.items()}
     folder = tempfile.mkdtemp(prefix="evalkit-tasks-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     made = Path(folder) / f"{config['task']}.yaml"

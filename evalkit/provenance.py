@@ -19,6 +19,7 @@ from typing import Any
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import ASKED
+from evalkit.servers.identity import PROTOCOL, weights
 
 PACKAGES = ("torch", "triton", "lm-eval", "transformers", "datasets", "tokenizers", "numpy", "scipy")
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json")
@@ -64,10 +65,7 @@ def fingerprint(
     """
     engine = cell.engine
     out: dict[str, Any] = {
-        "target_sha": checkpoint_hash(engine.model),
-        "tokenizer_sha": checkpoint_hash(engine.model, TOKENIZER_FILES),
-        "draft_sha": checkpoint_hash(engine.draft_path) if engine.draft_path is not None else engine.draft,
-        "draft_method": engine.draft,
+        **_weights(cell),
         "k": engine.k,
         "draft_width": engine.draft_width,
         "quant": engine.quant,
@@ -83,7 +81,21 @@ def fingerprint(
     }
     if engine.online_quant_config:
         out["online_quant_config"] = json.loads(engine.online_quant_config)
+    if cell.server is not None:
+        out |= {name: settings[name] for name in PROTOCOL if name in settings}
     return out | {"hash": sha256_json(out)}
+
+
+def _weights(cell: Cell) -> dict[str, str]:
+    engine = cell.engine
+    if cell.server is not None:
+        return weights(cell)
+    return {
+        "target_sha": checkpoint_hash(engine.model),
+        "tokenizer_sha": checkpoint_hash(engine.model, TOKENIZER_FILES),
+        "draft_sha": checkpoint_hash(engine.draft_path) if engine.draft_path is not None else engine.draft,
+        "draft_method": engine.draft,
+    }
 
 
 def extend(found: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -102,6 +114,7 @@ def collect(cell: Cell, *, settings: Mapping[str, str], files: Mapping[str, Any]
         "cpu": cpu_name(),
         "cores": os.cpu_count() or 0,
         "threads": engine.threads,
+        **({"server": {**cell.server.to_json(), "version": settings.get("server_version")}} if cell.server else {}),
         "device": settings.get("device_name", settings.get("device", engine.device)),
         "platform": platform.platform(),
         "image": settings.get("image", ""),

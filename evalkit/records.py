@@ -22,6 +22,20 @@ class StepRecord:
     accepted_trimmed: int  # drafts that are in the output
     cut: str = ""  # "" | "stop" | "limit"
     confidence: tuple[float, ...] = ()
+    rejected: tuple[str, ...] = ()  # the drafts after the accepted ones as text, where the engine tells them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCounts:
+    """What a server tells of one request in place of its steps: totals. `steps` None where it does not say.
+
+    `trimmed` where the accepted drafts were only counted as far as they are in the text.
+    """
+
+    steps: int | None
+    accepted: int
+    drafts: int
+    trimmed: bool = False
 
 
 class Bucket(StrEnum):
@@ -79,6 +93,7 @@ class Sample:
     cached_tokens: int = 0
     seconds: float = 0.0
     steps: tuple[StepRecord, ...] = ()
+    pieces: tuple[str, ...] = ()  # the text of each emitted token, where the engine tells it
     gaps: tuple[float, ...] = ()  # top-two logit gap of the target at each emitted token, where the engine tells it
     scores: Mapping[str, float] = field(default_factory=dict)
     extracted: Mapping[str, str] = field(default_factory=dict)
@@ -86,6 +101,9 @@ class Sample:
     forced: bool = False  # acceptance was drawn, not verified
     category: str = ""  # the document's own category or template, where it has one
     canonical: CanonicalScore | None = None  # None in runs stored before it existed
+    reasoning: str = ""  # thinking that a server sent in a field of its own: kept, never graded
+    counts: RequestCounts | None = None  # of a server that tells totals and no steps
+    attempts: int = 1  # requests sent for it; more than one where a fault was repaired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

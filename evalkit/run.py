@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from engine.api import Completion, Request, SamplingParams
 from evalkit import provenance
-from evalkit.backends import Backend, BackendFactory, Failure, make_backend
+from evalkit.backends import Backend, BackendFactory, Failure, Reply, make_backend
 from evalkit.baseline import Baseline
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
@@ -87,14 +87,14 @@ def run_cell(
     spec = _rule_spec(cell, margin, alpha)
     with _signals() as caught:
         writer: RunWriter | None = None
-        total = 0
+        total, made = 0, None
         try:
             task = load_task(cell)
             if cell.limit >= task.size:
                 cell = replace(cell, limit=0)  # no subset: the whole task, under the name of the whole task
             total = len(task.prompts)
             notes = [*task.notes, *check_task(task)]
-            engine = backend(cell)
+            engine = made = backend(cell)
             notes += getattr(engine, "notes", ())
             notes += check_template(task, getattr(engine, "chat_template", False))
             notes += check_tokens(task, getattr(engine, "encode", None), getattr(engine, "context", 0))
@@ -104,10 +104,19 @@ def run_cell(
                 head = replace(head, fingerprint=provenance.extend(head.fingerprint, stop_early=asdict(stopper.told())))
             writer = open_run(runs_dir, cell.stem(task.name), head, fresh=fresh)
             with writer:
-                return _Session(cell, task, engine, writer, watcher, notes, stopper).run()
+                try:
+                    return _Session(cell, task, engine, writer, watcher, notes, stopper).run()
+                except BaseException:
+                    if cell.server is not None:
+                        writer.remember(engine.counters)
+                    raise
         except KeyboardInterrupt:
             kept = len(writer.done) if writer else 0
             raise Interrupted(kept=kept, total=total, number=caught[0]) from None
+        finally:
+            close = getattr(made, "close", None)
+            if close is not None:
+                close()
 
 
 def request_seed(run_seed: int, doc_id: int) -> int:
@@ -241,7 +250,7 @@ class _Session:
         """A run whose first answers are all empty is not worth its end."""
         if self._empty < 0 or sample.error:
             return
-        self._empty = -1 if sample.text.strip() else self._empty + 1
+        self._empty = -1 if sample.text.strip() or sample.reasoning else self._empty + 1
         if self._empty == SILENT:
             raise EvalkitError(
                 f"the first {SILENT} answers are all empty (last stop: {sample.stop_hit or 'none'!r}, "
@@ -259,6 +268,11 @@ class _Session:
             seed=request_seed(self.cell.seed, prompt.doc_id),
         )
         return Request(id=str(prompt.doc_id), prompt=prompt.text, params=params)
+
+    def _pieces(self, ids: Sequence[int]) -> list[str]:
+        """Text of tokens, for the report's view of the steps; nothing from an engine that does not tell it."""
+        pieces = getattr(self.engine, "pieces", None)
+        return pieces(ids) if pieces is not None and ids else []
 
     def _sample(self, prompt: Prompt, result: Completion | Failure) -> Sample:
         known: dict[str, Any] = {
@@ -282,19 +296,23 @@ class _Session:
             text=result.text,
             finish_reason=result.finish_reason.value,
             stop_hit=result.stop_hit,
-            tokens=len(result.token_ids),
+            tokens=result.tokens if isinstance(result, Reply) else len(result.token_ids),
             prompt_tokens=result.prompt_tokens,
             cached_tokens=result.cached_tokens,
             seconds=result.seconds,
             steps=tuple(
                 StepRecord(k=s.k, accepted=s.accepted, accepted_trimmed=s.accepted_trimmed, cut=s.cut.value,
-                           confidence=s.confidence)
+                           confidence=s.confidence, rejected=tuple(self._pieces(s.rejected)))
                 for s in result.steps
             ),
+            pieces=tuple(self._pieces(result.token_ids)),
             scores=dict(found.scores),
             extracted=dict(found.extracted),
         )  # fmt: skip
-        return replace(made, canonical=score_sample(made, result.token_ids))
+        if isinstance(result, Reply):
+            made = replace(made, reasoning=result.reasoning, counts=result.counts, attempts=result.attempts)
+        whole = made if made.text.strip() or not made.reasoning else replace(made, text=f"<think>{made.reasoning}")
+        return replace(made, canonical=score_sample(whole, result.token_ids))  # thinking alone is no answer
 
 
 def _compare(official: dict[int, Scored], ours: dict[int, Sample]) -> None:

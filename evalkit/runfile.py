@@ -11,30 +11,36 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import EvalkitError
-from evalkit.records import SCHEMA, Bucket, CanonicalScore, Run, Sample, StepRecord, Stopping
+from evalkit.records import SCHEMA, Bucket, CanonicalScore, RequestCounts, Run, Sample, StepRecord, Stopping
 
 RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
 AGAIN = "remove the run's folder and run again"
 
 
 def pack_sample(sample: Sample, *, at: float = 0.0) -> bytes:
-    """One line of samples.jsonl. Steps are rows of [k, accepted, accepted_trimmed(, cut(, confidence))]."""
+    """One line of samples.jsonl. Steps are rows of [k, accepted, accepted_trimmed(, cut(, confidence(, rejected)))]."""
     values = {f.name: getattr(sample, f.name) for f in fields(sample)}
     values["seconds"] = round(sample.seconds, 6)
     values["steps"] = [_pack_step(s) for s in sample.steps]
+    values["pieces"] = list(sample.pieces)
     values["gaps"] = [round(float(g), 6) for g in sample.gaps]
     values["scores"], values["extracted"] = dict(sample.scores), dict(sample.extracted)
     values["canonical"] = _pack_canonical(sample.canonical) if sample.canonical else {}
+    counts = sample.counts
+    values["counts"] = {n: getattr(counts, n) for n in RequestCounts.__dataclass_fields__} if counts else {}
+    values["attempts"] = "" if sample.attempts == 1 else sample.attempts
     lean = {n: v for n, v in values.items() if v is not False and v not in ("", [], {})}
     return dump({**lean, "at": round(at, 3)}).encode() + b"\n"
 
 
 def _pack_step(step: StepRecord) -> list[Any]:
     row: list[Any] = [step.k, step.accepted, step.accepted_trimmed]
-    if step.cut or step.confidence:
+    if step.cut or step.confidence or step.rejected:
         row.append(str(step.cut))
-    if step.confidence:
+    if step.confidence or step.rejected:
         row.append([round(float(c), 4) for c in step.confidence])
+    if step.rejected:
+        row.append(list(step.rejected))
     return row
 
 
@@ -57,12 +63,15 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
         at = float(values.pop("at", 0.0))
         steps = tuple(
             StepRecord(k=r[0], accepted=r[1], accepted_trimmed=r[2], cut=r[3] if len(r) > 3 else "",
-                       confidence=tuple(r[4]) if len(r) > 4 else ())
+                       confidence=tuple(r[4]) if len(r) > 4 else (), rejected=tuple(r[5]) if len(r) > 5 else ())
             for r in values.pop("steps", [])
         )  # fmt: skip
         blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
+        values["pieces"] = tuple(values.get("pieces", ()))
         values["gaps"] = tuple(values.get("gaps", ()))
         canonical = _unpack_canonical(values.pop("canonical", None))
+        if "counts" in values:
+            values["counts"] = RequestCounts(**values["counts"])
         return Sample(**{**blank, **values}, steps=steps, canonical=canonical), at
     except (ValueError, TypeError, IndexError, KeyError, AttributeError) as e:
         raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from evalkit.acceptance import AcceptanceStats, Group, by_answer_length, by_category, positions, summarize
+from evalkit.acceptance import AcceptanceStats, Group, by_answer_length, by_category, of_run, positions
 from evalkit.acceptance.model import FEW_CLUSTERS
 from evalkit.records import Run
 from evalkit.report import text
@@ -20,9 +20,10 @@ ENDS = {"length": "cut by the token limit", "stop": "ended by itself"}  # by fin
 
 def run_text(run: Run) -> str:
     """All parts that the run has something for. Lengths are in tokens a step, rates are fractions of 1."""
-    found = summarize(run.samples, run.cell.get("k"))
-    parts = [_acceptance(run, found), _positions(run, found)]
-    if found.steps:
+    found = of_run(run)
+    parts = [_acceptance(run, found)]
+    if found.steps and found.source == "steps":
+        parts.append(_positions(run, found))
         parts.append(_groups("by tokens of the answer", by_answer_length(run.samples, found.k)))
         categories = by_category(run.samples, found.k)
         if any(g.label for g in categories):
@@ -37,7 +38,10 @@ def _acceptance(run: Run, found: AcceptanceStats) -> str:
     rows = [("accepted length", f"{text.length(found.accepted_length)}{_span(found)}")]
     if found.pooled_differs():
         rows.append(("mean of requests", f"{text.length(found.mean_of_requests)}  (not the published definition)"))
-    rows.append(("  trimmed at stops", text.length(found.accepted_length_trimmed)))
+    if found.source != "steps":
+        rows.append(("from", found.source))
+    else:
+        rows.append(("  trimmed at stops", text.length(found.accepted_length_trimmed)))
     if found.emitted_per_step is not None:
         rows.append(("tokens a forward", f"{text.length(found.emitted_per_step)}  (steps without a draft included)"))
     rows.append(("acceptance rate", f"{text.share(found.acceptance_rate)}  (of K={found.k} drafts; falls with K)"))
@@ -54,8 +58,8 @@ def _acceptance(run: Run, found: AcceptanceStats) -> str:
 
 def _span(found: AcceptanceStats) -> str:
     if found.interval is None:
-        return "  (one document: no interval)"
-    few = f", few documents: {found.clusters}" if found.clusters < FEW_CLUSTERS else ""
+        return "  (one document: no interval)" if found.source == "steps" else "  (no spread is told)"
+    few = f", few documents: {found.clusters}" if found.unit == "samples" and found.clusters < FEW_CLUSTERS else ""
     return f"  95 % {text.interval(found.interval.low, found.interval.high, 3)}{few}"
 
 

@@ -33,6 +33,7 @@ from evalkit.runfile import (
     read_head,
     unpack_sample,
 )
+from evalkit.servers.counters import join
 
 __all__ = ["RunHead", "RunWriter", "find_run", "list_runs", "load_run", "open_run"]
 
@@ -55,7 +56,7 @@ class RunWriter:
     """A run being written, under a lock. `done` are the samples it already has."""
 
     def __init__(self, folder: Path, head: RunHead, lock: int, *, done: dict[int, Sample], offset: int,
-                 seconds: float, sessions: list[dict[str, Any]]) -> None:  # fmt: skip
+                 seconds: float, sessions: list[dict[str, Any]], counters: Mapping[str, Any]) -> None:  # fmt: skip
         self.folder, self.head = folder, head
         self.id, self.done, self.resumed = folder.name, done, bool(done)
         self._lock, self._offset, self._before = lock, offset, seconds
@@ -64,8 +65,9 @@ class RunWriter:
         self.note = ""  # why an interrupted run was not continued
         self._sessions = [*sessions, {"started": head.provenance.get("started", ""), "kept": len(done)}]
         self._file = -1
+        self._counters = dict(counters)  # of sessions before this one
         try:
-            self._write_head({"complete": False})
+            self._write_head(self._unfinished())
             self._file = os.open(folder / SAMPLES_FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             os.ftruncate(self._file, offset)
             os.lseek(self._file, offset, os.SEEK_SET)
@@ -86,6 +88,16 @@ class RunWriter:
             raise self._failed(e) from None
         self._offset += len(line)
         self.done[sample.doc_id] = sample
+
+    def remember(self, counters: Mapping[str, Any]) -> None:
+        """Keeps a server's counts of a session that ends before the run does: they can't be read again."""
+        if counters and self._file >= 0:
+            self._counters = join(self._counters, counters)
+            with suppress(OSError):
+                self._write_head(self._unfinished())
+
+    def _unfinished(self) -> dict[str, Any]:
+        return {"complete": False, **({"counters": self._counters} if self._counters else {})}
 
     def keep(self, doc_ids: Collection[int]) -> None:
         """Drops every sample but these: a run that stops early holds what its rule saw."""
@@ -124,7 +136,7 @@ class RunWriter:
                 "complete": True,
                 "seconds": round(self._before + seconds, 3),
                 "output_tokens": tokens,
-                "counters": dict(counters),
+                "counters": join(self._counters, counters),
                 "samples": len(self.done),
                 **({"stopping": asdict(stopping)} if stopping else {}),
                 **({"stopped": stopped} if stopped else {}),
@@ -190,11 +202,14 @@ def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False) -> Ru
                 os.close(lock)
                 continue
             sessions = list(old["provenance"].get("sessions", [])) if old else []
+            counters = old.get("counters", {}) if old else {}
             done, offset, seconds = _recover(folder / SAMPLES_FILE)
         except BaseException:
             os.close(lock)
             raise
-        writer = RunWriter(folder, head, lock, done=done, offset=offset, seconds=seconds, sessions=sessions)
+        writer = RunWriter(
+            folder, head, lock, done=done, offset=offset, seconds=seconds, sessions=sessions, counters=counters
+        )
         writer.note = note
         return writer
     raise AssertionError("unreachable")

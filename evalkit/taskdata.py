@@ -11,7 +11,7 @@ import jinja2
 import jinja2.meta
 import yaml
 
-from evalkit.config import Cell
+from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
 
 Row = dict[str, Any]
@@ -66,7 +66,7 @@ def data_files(cell: Cell, config: Mapping[str, Any], path: Path, shots: int) ->
     test = config.get("test_split") or config.get("validation_split") or "test"
     few = config.get("fewshot_split") or config.get("training_split") or "train"
     listed = (config.get("dataset_kwargs") or {}).get("data_files") or {}
-    files = {s: path.parent / f for s, f in listed.items()} if config.get("dataset_path") == "json" else {}
+    files = {s: locate(path, f) for s, f in listed.items()} if config.get("dataset_path") == "json" else {}
     if cell.data is not None:
         files[test] = cell.data
         sibling = cell.data.parent / "train.jsonl"
@@ -84,6 +84,12 @@ def data_files(cell: Cell, config: Mapping[str, Any], path: Path, shots: int) ->
             why = f" ({shots} shots are taken from it)" if split == few and split != test else ""
             raise EvalkitError(f"{file} does not exist{why}", "give the data's path, with train.jsonl beside it")
     return needed
+
+
+def locate(definition: Path, file: str) -> Path:
+    """A data file that a task's YAML names: beside the YAML, or in the repository, as lm-eval's command finds it."""
+    beside, ours = definition.parent / file, ROOT / file
+    return ours if ours.is_file() and not beside.is_file() else beside
 
 
 def read_rows(path: Path, needed: Sequence[str]) -> list[Row]:

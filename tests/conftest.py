@@ -8,6 +8,9 @@ import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub and datasets are imported, so before any test is
 os.environ["HF_DATASETS_OFFLINE"] = "1"
+# Kernels run in Triton's interpreter, which is chosen when triton is imported. TRITON_INTERPRET=0 with `-m gpu`
+# runs them on the GPU.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

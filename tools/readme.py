@@ -69,7 +69,7 @@ def tree() -> str:
 
 def make_targets() -> list[tuple[str, str]]:
     """Name and description of every target that `make` lists."""
-    return re.findall(r"^([a-z]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    return re.findall(r"^([a-z-]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 
 def make_table() -> str:

@@ -79,6 +79,9 @@ class AcceptanceStats:
     useful_k: int = 0  # last position that more than 5 % of the steps reach
     constant_conditional: bool = False  # every position has one conditional rate, and documents do not differ
     longest_answer: int = 0  # tokens: what the figures were measured on
+    source: str = "steps"  # what the figures are made of
+    unit: str = "samples"  # what `clusters` counts
+    problems: tuple[str, ...] = ()  # why they are not evidence (of a server that counts for itself)
     uncertainty: stats.Estimate | None = None  # of accepted_length, with what skewed documents do to its tests
 
     def estimate(self) -> stats.Estimate | None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from engine.api import Completion, Request
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
+from evalkit.records import RequestCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,20 @@ class Failure:
 
     id: str
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply(Completion):
+    """A Completion of a server, which may not tell token ids or steps.
+
+    `tokens` is the server's own count. `reasoning` is thinking that came in a field of its own; `counts` acceptance in
+    totals; `attempts` how many requests it took.
+    """
+
+    tokens: int
+    reasoning: str = ""
+    counts: RequestCounts | None = None
+    attempts: int = 1
 
 
 OnFinish = Callable[[Completion | Failure], None]
@@ -59,10 +74,15 @@ class Backend(Protocol):
 BackendFactory = Callable[[Cell], Backend]
 
 
-def make_backend(cell: Cell, name: str = "inprocess") -> Backend:
-    """The backend called `name`, loaded and ready."""
+def make_backend(cell: Cell, name: str = "") -> Backend:
+    """The backend called `name` (by default what the cell needs), ready. Whoever made one that has `close` calls it."""
+    name = name or ("http" if cell.server is not None else "inprocess")
+    if name == "http":
+        from evalkit.backends.http import open_http
+
+        return open_http(cell)
     if name == "inprocess":
         from evalkit.backends.inprocess import InProcess
 
         return InProcess(cell)
-    raise EvalkitError(f"unknown backend {name!r}", "use inprocess")
+    raise EvalkitError(f"unknown backend {name!r}", "use inprocess or http")

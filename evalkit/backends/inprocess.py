@@ -7,8 +7,14 @@ from typing import Any
 
 from engine import LLM
 from engine.api import Request
+from engine.config import EngineConfig
 from evalkit.backends import OnFinish, Score
 from evalkit.config import Cell
+
+
+def load_llm(config: EngineConfig) -> LLM:
+    """The engine itself, for the server that is built on it."""
+    return LLM(config)
 
 
 class InProcess:
@@ -61,6 +67,10 @@ class InProcess:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of texts as the engine takes them: for the checks before a run."""
         return [list(ids) for ids in self._llm.tokenizer.encode(list(texts))]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The text of each token, for a reader of the steps."""
+        return self._llm.tokenizer.pieces(list(ids))
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         spaces = len(context) - len(context.rstrip())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evalkit.acceptance import AcceptanceStats, forced_signs, summarize, told_forced
+from evalkit.acceptance import AcceptanceStats, forced_signs, of_run, told_forced
 from evalkit.baseline import mark
 from evalkit.errors import EvalkitError
 from evalkit.gate.common import FAIL, PASS, checked
@@ -13,19 +13,23 @@ from evalkit.gate.limits import GateSpec
 from evalkit.gate.positions import positions_check, rate_check
 from evalkit.golden import NEVER_WORKED, Curve, lookup
 from evalkit.records import Check, Run
+from evalkit.servercheck import source_check
 
 
 def acceptance_checks(run: Run, k: int, golden: Curve | None, spec: GateSpec, notes: list[str]) -> list[Check]:
     try:
-        found = summarize(run.samples, k)
+        found = of_run(run)
     except EvalkitError as e:
         return [checked("acceptance", FAIL, "step counts that add up", "step counts that do not", str(e))]
     real = _real(run, found, golden, notes)
     if k == 0:
         notes.append("K=0 is plain decoding: there is no acceptance to judge")
         return [real] if real.outcome is FAIL else []
-    checks = [real, _draft(found)]
-    if found.accepted:
+    told = source_check(run, found)
+    if told and told[0].outcome is FAIL:
+        return [real, *told]
+    checks = [real, *told, _draft(found)]
+    if found.accepted_length is not None and (found.accepted or not found.steps):
         checks.append(length_check(run, k, found, golden, spec, notes))
         if "ratio" in checks[-1].numbers and golden is not None:  # it was comparable
             value = lookup(golden, k, mark(run, "mode"))
@@ -64,7 +68,7 @@ def _real(run: Run, found: AcceptanceStats, golden: Curve | None, notes: list[st
 def _draft(found: AcceptanceStats) -> Check:
     expected = f"drafts proposed and accepted at K={found.k}"
     numbers = {"steps": found.steps, "drafts": found.drafts, "accepted": found.accepted}
-    if found.accepted == 0:
+    if found.accepted == 0 and (found.steps or found.accepted_length is None):
         words = f"{found.drafts} drafts in {found.steps} verify steps, none accepted"
         hint = f"{words}: the draft contributes nothing (wrong method, checkpoint or template)"
         return checked("draft", FAIL, expected, words, hint, **numbers)

@@ -19,6 +19,7 @@ from evalkit.gate.served import age_check, path_check
 from evalkit.gate.whole import broken_scores, completeness, protocol, requests, truncated
 from evalkit.golden import Curve
 from evalkit.records import Check, Run, Sample, Verdict
+from evalkit.servercheck import server_notes
 
 
 def judge(
@@ -40,7 +41,7 @@ def judge(
     k = run.cell.get("k")
     if type(k) is not int or k < 0:
         raise EvalkitError(f"run {run.id} says K={k}, expected a whole number", "run it again with this evalkit")
-    notes: list[str] = []
+    notes: list[str] = server_notes(run)
     answered = [s for s in run.samples if not s.error]
     checks = [completeness(run, baseline, spec, notes), requests(run, spec), truncated(answered, spec)]
     unscored: list[str] = []

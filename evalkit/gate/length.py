@@ -56,7 +56,9 @@ def length_check(
             )
     estimate = found.estimate()
     if estimate is None:
-        return check(INCONCLUSIVE, "of a single document, which shows no spread; run more documents")
+        if found.unit == "samples":
+            return check(INCONCLUSIVE, "of a single document, which shows no spread; run more documents")
+        return check(INCONCLUSIVE, f"from {found.source}, which show no spread: run longer, or at lower concurrency")
 
     reference, assumed = golden_estimate(value, spec, notes)
     level, bound = 1 - 2 * spec.alpha, 1 - margin
@@ -75,12 +77,14 @@ def length_check(
     curve = "; curve only, uncertainty assumed" if assumed else ""
     more = (
         f"against golden {reference.value:.3f} (se {reference.se:.3f}{curve}), "
-        f"{found.clusters} samples and {found.steps} steps: ratio {ratio:.3f}, {100 * level:g} % {limits}, "
+        f"{found.clusters} {found.unit} and {found.steps} steps: ratio {ratio:.3f}, {100 * level:g} % {limits}, "
         f"p {test.p_above:.2g} for a loss under {100 * margin:g} %"
     )
     if outcome is INCONCLUSIVE:
         numbers["needed"] = needed = _needed_samples(estimate, reference, found.clusters, bound, spec.alpha)
-        more += f"; about {needed} samples would settle it" if needed else "; the golden value itself is too uncertain"
+        more += (
+            f"; about {needed} {found.unit} would settle it" if needed else "; the golden value itself is too uncertain"
+        )
     return check(outcome, more)
 
 

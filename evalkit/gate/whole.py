@@ -9,6 +9,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, share_check
 from evalkit.gate.limits import GateSpec
 from evalkit.records import Check, Outcome, Run, Sample
+from evalkit.servercheck import failed_words
 from evalkit.stopping import check_stop
 
 
@@ -45,7 +46,7 @@ def completeness(run: Run, baseline: Baseline | None, spec: GateSpec, notes: lis
 
 def requests(run: Run, spec: GateSpec) -> Check:
     failed = sum(bool(s.error) for s in run.samples)
-    return share_check("requests", "requests failed", failed, len(run.samples), spec.max_failed)
+    return share_check("requests", f"requests failed{failed_words(run)}", failed, len(run.samples), spec.max_failed)
 
 
 def truncated(answered: Sequence[Sample], spec: GateSpec) -> Check:

@@ -185,6 +185,12 @@ def group_table(name: str, caption: str, label: str, groups: Sequence[Group]) ->
                  missing="The samples of this run have no such label.")  # fmt: skip
 
 
+def bin_ends(label: str) -> tuple[int, int]:
+    """First and last token count of a bin of `by_answer_length`: `64 to 127`."""
+    numbers = [int(word) for word in label.split() if word.isdecimal()]
+    return numbers[0], numbers[-1]
+
+
 def _beside(here: float, there: float | None) -> tuple[str, str]:
     return ("no value", "no value") if there is None else (text.share(there), text.signed(here - there))
 

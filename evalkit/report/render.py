@@ -1,64 +1,187 @@
-"""Tables -> one self-contained HTML page: no script, nothing loaded, every stored text escaped."""
+"""Runs -> one self-contained HTML page: nothing loaded, one script known by its hash, every stored text escaped."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from evalkit.acceptance import AcceptanceStats, by_answer_length, by_category, positions
-from evalkit.baseline import Baseline, ReferenceScore, atomic_write, mark
+from evalkit.acceptance import by_answer_length, by_category
+from evalkit.baseline import Baseline, ReferenceScore, atomic_write
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Run, Verdict
-from evalkit.report import charts, drafts, samples, summary, tables, text
+from evalkit.report import best, bundle, cards, compare, drafts, figures, grid, samples, tables, text
+from evalkit.report.subject import Subject, label_of
 
 TEMPLATES = Path(__file__).parent / "templates"
-ICONS = {"pass": "✓", "fail": "✗", "inconclusive": "?", summary.NOT_JUDGED: "·"}
+ICONS = {"pass": "✓", "fail": "✗", "inconclusive": "?", cards.NOT_JUDGED: "·"}
+SCORE_PLOTS = ("loss", "scores", "lengths", "mde")
 
 
 def render(
     run: Run,
     verdict: Verdict | None,
     *,
-    acceptance: AcceptanceStats | None,
     golden: GoldenValue | Curve | None = None,
     baseline: Baseline | None = None,
     references: Sequence[ReferenceScore] = (),
 ) -> str:
-    """The page as text. What is missing (golden, baseline, steps) is said in words in its place.
-
-    `golden` is the value at the run's K or the whole curve; the curve also gives an implied survival.
-    """
-    k = run.cell.get("k") or 0
-    steps = acceptance if acceptance is not None and acceptance.steps else None
-    view = drafts.golden_view(golden, k, mark(run, "mode")) if k else drafts.GoldenView()
-    return _template().render(
-        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        run=run,
-        k=k,
-        outcome=summary.outcome(verdict),
-        icons=ICONS,
-        reason=summary.reason(verdict),
-        facts=tables.configuration(run),
-        warnings=tables.warnings(run),
-        checks=[(check, tables.paired_words(check)) for check in verdict.checks] if verdict else [],
-        notes=[*(verdict.notes if verdict else ()), *run.provenance.get("notes", ())],
-        scores=tables.score_table(run, baseline),
-        baseline=baseline,
-        references=tables.reference_table(run, references),
-        acceptance=steps,
-        no_draft=drafts.NO_DRAFT,
-        golden=view,
-        drafts=_draft_parts(run, verdict, steps, view) if steps is not None else None,
-        buckets=tables.bucket_table(run),
-        disagreement=tables.disagreement_table(run),
-        groups=samples.changed_samples(run, baseline),
-        failed=samples.failed_samples(run),
-        provenance=tables.provenance(run),
+    """The page of one run. `golden` is the value at its K or the whole curve, which also gives an implied survival."""
+    label = label_of(f"K={run.cell.get('k')} {run.cell.get('quant', '')}")
+    return render_page(
+        [Subject(run=run, verdict=verdict, golden=golden, baseline=baseline, references=tuple(references), label=label)]
     )
+
+
+def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundle.BUDGET) -> str:
+    """The page of several runs. `full` names the file with all samples, for a page that can't hold them."""
+    packed = bundle.bundle(found, budget)
+    drawn = figures.drawn(figures.plots(found))
+    single = len(found) == 1
+    chosen = best.best_of(found)
+    rows = grid.rows(found, chosen)
+    labels = [s.label for s in found]
+    draft_plots = [
+        {"name": name, "plots": [p for p in drawn if p.group == name and p.name not in SCORE_PLOTS]}
+        for name, _ in figures.groups(found)
+    ]
+    return template("report.html.j2").render(
+        **page_parts(),
+        single=single,
+        outcome=cards.outcome([s.verdict for s in found]),
+        headline=cards.headline(found),
+        title=title(found),
+        contents=_contents(found),
+        warnings=[f"{s.label}: {w}" if not single else w for s in found for w in tables.warnings(s.run)],
+        cards=cards.cards(found[0]) if single else (),
+        matrices=grid.matrices(rows),
+        columns=grid.columns(found),
+        rows=rows,
+        best=[b.words(labels) for b in chosen],
+        score_plots=[p for p in drawn if p.name in SCORE_PLOTS],
+        draft_plots=draft_plots,
+        acceptance_missing=_without_acceptance(found),
+        comparison=_comparison(found) if len(found) == 2 else None,
+        details=[_detail(s) for s in found],
+        capped=capped_words(packed, full),
+        blocks=packed.blocks,
+    )  # fmt: skip
+
+
+def title(found: Sequence[Subject]) -> str:
+    """What was run: the settings that all runs share, and how many runs there are."""
+    cells = [s.run.cell for s in found]
+    words = []
+    for key in ("task", "target", "draft"):
+        values = list(dict.fromkeys(str(c.get(key)) for c in cells if key != "draft" or c.get("k")))
+        words.append(", ".join(values[:3]) + (" ..." if len(values) > 3 else ""))
+    name = " \u00b7 ".join(w for w in words if w)
+    return f"{name} \u00b7 {found[0].label}" if len(found) == 1 else f"{name} \u00b7 {len(found)} runs"
+
+
+def capped_words(packed: bundle.Bundle, full: str) -> str:
+    if not packed.capped:
+        return ""
+    where = f"all are in {full}, beside this page" if full else "the stored runs have all of them"
+    return (
+        f"{text.count(packed.shown)} of {text.count(packed.total)} samples are in this page: those to read first "
+        f"(flipped, wrong, without an answer, readings that disagree) and an even spread of the rest; {where}."
+    )
+
+
+def _contents(found: Sequence[Subject]) -> list[tuple[str, str]]:
+    first = [("checks", "Checks")] if len(found) == 1 else [("sweep", "Sweep")]
+    first += [("comparison", "Comparison")] if len(found) == 2 else []
+    return [*first, ("score", "Score"), ("acceptance", "Acceptance"), ("samples", "Samples"),
+            ("again", "Where this comes from")]  # fmt: skip
+
+
+def _without_acceptance(found: Sequence[Subject]) -> list[str]:
+    out = []
+    for s in found:
+        words = ""
+        if s.k == 0:
+            words = drafts.NO_DRAFT
+        elif not s.acceptance.steps:
+            words = f"No verify step was counted in this run of K={s.k}: there is no accepted length to report."
+            words += f" {counter_words(s.run)}"
+        if words:
+            out.append(words.strip() if len(found) == 1 else f"{s.label}: {words.strip()}")
+    return out
+
+
+def counter_words(run: Run) -> str:
+    """What the engine's own counters say of acceptance where no steps are stored; "" where they say nothing."""
+    named = {k: v for k, v in run.counters.items() if isinstance(v, int | float | dict) and _about_drafts(k)}
+    if not named:
+        return ""
+    told = "; ".join(f"{name.replace('_', ' ')} {text.plain(value)}" for name, value in named.items())
+    return f"The engine's counters say: {told}. They have no steps, so no position, histogram or interval can be shown."
+
+
+def _about_drafts(name: str) -> bool:
+    return any(word in name for word in ("accept", "draft", "spec", "verify"))
+
+
+def _detail(s: Subject) -> dict[str, Any]:
+    verdict, run = s.verdict, s.run
+    return {
+        "index": s.index,
+        "label": s.label,
+        "outcome": cards.NOT_JUDGED if verdict is None else verdict.outcome.value,
+        "checks": [(c, tables.paired_words(c)) for c in verdict.checks] if verdict else [],
+        "notes": [*(verdict.notes if verdict else ()), *run.provenance.get("notes", ())],
+        "scores": tables.score_table(run, s.baseline),
+        "baseline": s.baseline,
+        "references": tables.reference_table(run, s.references),
+        "buckets": tables.bucket_table(run),
+        "errors": samples.error_table(run, s.index),
+        "disagreement": tables.disagreement_table(run),
+        "golden_missing": s.view.missing if s.k else (),
+        "drafts": _draft_parts(s) if s.acceptance.steps and s.acceptance.histogram else None,
+        "flips": samples.flips_table(run, s.baseline, s.index),
+        "facts": tables.configuration(run),
+        "provenance": tables.provenance(run),
+        "reproduce": tables.reproduce(run),
+    }
+
+
+def _draft_parts(s: Subject) -> dict[str, text.Table]:
+    found, run = s.acceptance, s.run
+    categories = [g for g in by_category(run.samples, found.k) if g.label]
+    lengths = by_answer_length(run.samples, found.k)
+    return {
+        "figures": drafts.acceptance_table(found, s.view),
+        "distribution": drafts.distribution_table(s.verdict),
+        "histogram": drafts.histogram_table(found, s.view),
+        "survival": drafts.survival_table(s.curve, s.view),
+        "lengths": drafts.group_table("lengths", "Accepted length by tokens of the answer", "tokens", lengths),
+        "categories": drafts.group_table("categories", "Accepted length by category", "category", categories),
+        "calibration": drafts.calibration_table(found.calibration),
+    }
+
+
+def _comparison(found: Sequence[Subject]) -> dict[str, Any]:
+    a, b = found
+    made = compare.compare(a.run, b.run)
+    return {
+        "a": a,
+        "b": b,
+        "flips": compare.flip_table(made),
+        "figures": compare.figures_table(made),
+        "lost": compare.flipped_table("lost", made.lost),
+        "gained": compare.flipped_table("gained", made.gained),
+        "n_lost": len(made.lost),
+        "n_gained": len(made.gained),
+        "n_texts": len(made.divergences),
+        "divergences": compare.divergence_table(made),
+    }
 
 
 def _inert(value: object) -> object:
@@ -68,13 +191,28 @@ def _inert(value: object) -> object:
 
 def _keep_together(words: str) -> str:
     """Numbers that must not be broken over two lines: `0.94 ± 0.01`, `0.93 .. 0.95`."""
-    for joint in (" ± ", " .. ", " %"):
+    for joint in (" ± ", " .. ", " %", " pt"):
         words = words.replace(joint, joint.replace(" ", "\u00a0"))
     return words
 
 
 @cache
-def _template() -> jinja2.Template:
+def page_parts() -> dict[str, Any]:
+    """Style and script of every page, and the script's hash: the only one that the page's policy lets run."""
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    return {
+        "style": Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+
+
+def template(name: str) -> jinja2.Template:
+    return _environment().get_template(name)
+
+
+@cache
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -84,32 +222,24 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters["keep_together"] = _keep_together
-    return environment.get_template("report.html.j2")
-
-
-def _draft_parts(
-    run: Run, verdict: Verdict | None, found: AcceptanceStats, view: drafts.GoldenView
-) -> dict[str, object]:
-    shares = [n / found.steps for n in found.histogram]
-    curve = positions(run.samples, found.k)
-    bands = [p.survival_band for p in curve]
-    categories = [g for g in by_category(run.samples, found.k) if g.label]
-    lengths = by_answer_length(run.samples, found.k)
-    return {
-        "figures": drafts.acceptance_table(found, view),
-        "distribution": drafts.distribution_table(verdict),
-        "histogram": drafts.histogram_table(found, view),
-        "histogram_chart": Markup(charts.histogram(shares, view.histogram)),
-        "survival": drafts.survival_table(curve, view),
-        "survival_chart": Markup(charts.survival(found.survival, view.survival, bands)),
-        "banded": any(bands),
-        "lengths": drafts.group_table("lengths", "Accepted length by tokens of the answer", "tokens", lengths),
-        "categories": drafts.group_table("categories", "Accepted length by category", "category", categories),
-        "calibration": drafts.calibration_table(found.calibration),
-    }
+    environment.filters["markup"] = Markup  # of our own figures only
+    environment.globals["icons"] = ICONS
+    return environment
 
 
 def write_page(page: str, path: Path) -> Path:
     """Writes the page to `path`, whole or not at all, and returns `path`."""
     atomic_write(path, page)
     return path
+
+
+def write_report(found: Sequence[Subject], path: Path) -> Path:
+    """The page, and beside it a file with all samples where the page can't hold them."""
+    full = bundle.beside(path)
+    page = render_page(found, full=full.name)
+    if full.name in page:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        bundle.write_all(found, full)
+    else:
+        full.unlink(missing_ok=True)  # of a page written before
+    return write_page(page, path)

@@ -1,17 +1,19 @@
-"""The run's samples beside the baseline's: pairs, what was lost and gained, and the samples that are wrong."""
+"""The run's samples beside the baseline's: pairs, what was lost and gained, and words on one sample."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from evalkit.baseline import FLEXIBLE, HASH_CHARS, STRICT, Baseline, Row
 from evalkit.records import Run, Sample
 from evalkit.report import text
+from evalkit.report.text import Table
 from evalkit.scoring import score_sample
 
-PAGE_BUDGET = 1_500_000  # bytes of questions and completions in one page
+FLIPS = 30  # rows of the table of flipped answers; the sample list has all
 FIELD_LIMIT = 300  # bytes of a gold answer or an extracted one
 
 
@@ -40,30 +42,6 @@ class Paired:
     up: int
     down: int
     baseline_correct: int  # of the n
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleView:
-    """One sample of the list, as text that is safe to show (escaping is the template's)."""
-
-    doc_id: int
-    change: Change
-    question: str
-    gold: str
-    extracted: tuple[tuple[str, str], ...]  # filter, what it found
-    completion: str
-    finish: str
-    accepted_length: str
-    canonical: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleGroup:
-    """The samples of one kind of change."""
-
-    change: Change
-    meaning: str
-    samples: tuple[SampleView, ...]
 
 
 def partner(sample: Sample, baseline: Baseline | None) -> Row | None:
@@ -101,7 +79,7 @@ def accepted_length(sample: Sample) -> str:
     return f"{text.length(value)} over {len(verify)} steps"
 
 
-def _change(sample: Sample, baseline: Baseline | None) -> Change | None:
+def change_of(sample: Sample, baseline: Baseline | None) -> Change | None:
     if sample.error or sample.scores.get(STRICT) not in (0, 1):
         return None
     row, right = partner(sample, baseline), sample.scores[STRICT] == 1
@@ -110,25 +88,6 @@ def _change(sample: Sample, baseline: Baseline | None) -> Change | None:
     if row is None:
         return Change.WRONG_UNPAIRED
     return Change.LOST if row.strict else Change.WRONG_BOTH
-
-
-def _view(sample: Sample, change: Change) -> SampleView:
-    def show(raw: str) -> str:
-        return text.clip(text.visible(raw), FIELD_LIMIT)
-
-    found = tuple((name, show(got) if got else "found nothing") for name, got in sample.extracted.items())
-    completion = text.visible(sample.text)
-    return SampleView(
-        doc_id=sample.doc_id,
-        change=change,
-        question=text.visible(sample.question),
-        gold=show(sample.gold) or "not recorded",
-        extracted=found,
-        completion=completion if completion.strip() else "(empty)",
-        finish=f"{sample.tokens} tokens, {_finish(sample)}",
-        accepted_length=accepted_length(sample),
-        canonical=canonical_words(sample, FIELD_LIMIT),
-    )
 
 
 def canonical_words(sample: Sample, limit: int) -> str:
@@ -142,29 +101,48 @@ def canonical_words(sample: Sample, limit: int) -> str:
     return f"canonical {found.value}{notes}, {'right' if found.correct else 'wrong'}, {found.reason} {span!r}{why}"
 
 
-def _finish(sample: Sample) -> str:
+def finish_words(sample: Sample) -> str:
     if sample.finish_reason == "length":
         return "truncated at the token limit"
     return f"finished ({text.visible(sample.finish_reason) or 'reason not recorded'})"
 
 
-def changed_samples(run: Run, baseline: Baseline | None, budget: int = PAGE_BUDGET) -> tuple[SampleGroup, ...]:
-    """Every wrong sample and every gained one, by kind of change. Texts are cut evenly where all of them
-    together would take more than `budget` bytes in the page."""
-    views = [_view(s, c) for s in run.samples if (c := _change(s, baseline)) is not None]
-    limit = text.fair_limit([text.weight(t) for v in views for t in (v.question, v.completion)], budget)
-    cut = [replace(v, question=text.clip(v.question, limit), completion=text.clip(v.completion, limit)) for v in views]
-    groups = []
-    for change in Change:
-        members = tuple(v for v in cut if v.change is change)
-        if members:
-            groups.append(SampleGroup(change=change, meaning=MEANING[change], samples=members))
-    return tuple(groups)
+def flips_table(run: Run, baseline: Baseline | None, index: int, limit: int = FLIPS) -> Table:
+    """The answers that were lost against the baseline, then those gained: what a reviewer opens first."""
+    found = [(change_of(s, baseline), s) for s in run.samples]
+    flipped = sorted(
+        ((c, s) for c, s in found if c in (Change.LOST, Change.GAINED)), key=lambda x: x[0] is Change.GAINED
+    )
+    rows = tuple(
+        (f"#{s.doc_id}", str(change), gold_answer(s), _short(s.extracted.get(STRICT, "")),
+         _short(s.extracted.get(FLEXIBLE, "")))
+        for change, s in flipped[:limit]
+    )  # fmt: skip
+    counts = [sum(c is kind for c, _ in flipped) for kind in (Change.LOST, Change.GAINED)]
+    rest = f", the first {limit} shown" if len(flipped) > limit else ""
+    return Table(
+        name=f"flips-{index}", caption=f"Answers lost ({counts[0]}) and gained ({counts[1]}) to the baseline{rest}",
+        columns=("sample", "change", "gold", STRICT, FLEXIBLE), align="lllll", rows=rows,
+        missing="No answer flipped against the baseline." if baseline is not None else
+        "No baseline, so no answer can be said to have flipped.", fine=baseline is not None,
+    )  # fmt: skip
 
 
-def failed_samples(run: Run) -> tuple[tuple[int, str], ...]:
-    """(doc_id, error) of the requests that came to nothing."""
-    return tuple((s.doc_id, text.clip(text.visible(s.error), FIELD_LIMIT)) for s in run.samples if s.error)
+def gold_answer(sample: Sample) -> str:
+    """The gold answer's number where the gold is a worked solution."""
+    return _short(sample.gold.rsplit("####", 1)[-1].strip()) or "not recorded"
+
+
+def _short(raw: str) -> str:
+    return text.clip(text.visible(raw), FIELD_LIMIT) or "found nothing"
+
+
+def error_table(run: Run, index: int, limit: int = 12) -> Table:
+    """The errors of failed requests, counted."""
+    counts = Counter(text.clip(text.visible(s.error), FIELD_LIMIT) for s in run.samples if s.error)
+    rows = tuple((words, text.count(n)) for words, n in counts.most_common(limit))
+    return Table(name=f"errors-{index}", caption="Requests that failed: no answer, not counted as wrong",
+                 columns=("error", "requests"), align="lr", rows=rows)  # fmt: skip
 
 
 def scored(samples: Sequence[Sample], name: str) -> tuple[int, int]:

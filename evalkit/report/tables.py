@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.config import QuantMode
@@ -80,7 +80,7 @@ def warnings(run: Run) -> tuple[str, ...]:
 
 def paired_words(check: Check) -> str:
     if not check.numbers.get("paired"):
-        return "unpaired" if "paired" in check.numbers else "no pairs needed"
+        return "unpaired" if "paired" in check.numbers else "\u2013"
     return text.count(int(check.numbers["paired"]))
 
 
@@ -197,6 +197,7 @@ def disagreement_table(run: Run) -> Table:
         align="lrrll",
         rows=tuple(rows),
         missing="All readings of the answers agree.",
+        fine=True,
     )
 
 
@@ -219,6 +220,33 @@ def command(run: Run) -> str:
     return shlex.join(words + ([] if cell.get("prefix_cache", True) else ["--no-prefix-cache"]))
 
 
+def reproduce(run: Run) -> str:
+    """Shell lines that make this run again: the commit, the set-up, the command."""
+    git = run.provenance.get("git")
+    commit = git.get("commit") if isinstance(git, Mapping) else None
+    lines = []
+    if isinstance(commit, str) and commit:
+        lines.append(f"git checkout {commit}")
+        if git and git.get("dirty"):
+            lines.append("# the tree had changes that are in no commit: what ran is not exactly this")
+    else:
+        lines.append("# the commit is not recorded")
+    image = run.provenance.get("image")
+    if image:
+        lines.append(f"# image: {image}")
+    return "\n".join([*lines, "make setup", command(run)])
+
+
+def _here(value: object) -> object:
+    """Paths inside of a checkout without the checkout's own place: a page is read elsewhere."""
+    if isinstance(value, Mapping):
+        return {key: _here(inner) for key, inner in value.items()}
+    if isinstance(value, str) and value.startswith("/"):
+        inside = [value.find(part) for part in ("/engine/reference/", "/tasks/") if part in value]
+        return value[max(inside) + 1 :] if inside else value
+    return value
+
+
 def provenance(run: Run) -> tuple[Fact, ...]:
     """Where the run comes from: id, command, hashes, versions, device, times."""
     where, prints = run.provenance, run.fingerprint
@@ -227,7 +255,7 @@ def provenance(run: Run) -> tuple[Fact, ...]:
     facts.append(("fingerprint", prints.get("hash")))
     facts += [(name.replace("_", " "), value) for name, value in prints.items() if name.endswith(("_sha", "_hash"))]
     facts += [("device", device)]
-    facts += [(name, value) for name, value in where.items() if name not in ("command", "device", "notes")]
+    facts += [(name, _here(value)) for name, value in where.items() if name not in ("command", "device", "notes")]
     speed = f", {text.speed(run.output_tokens, run.seconds)}" if run.seconds > 0 and run.output_tokens else ""
     took = f"{text.duration(run.seconds)} for {text.count(run.output_tokens)} output tokens{speed}"
     facts.append(("generation", took if run.seconds > 0 else "time not recorded"))

@@ -25,6 +25,7 @@ class Table:
     align: str
     rows: tuple[tuple[str, ...], ...]
     missing: str = ""  # said in place of a table without rows
+    fine: bool = False  # that there are none is as it should be
 
 
 def count(value: int) -> str:
@@ -143,3 +144,16 @@ def fair_limit(weights: Sequence[int], budget: int) -> int:
             return each
         left -= size
     return max(weights, default=0)
+
+
+_MARKDOWN = {
+    "&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "\\|", "`": "\\`", "*": "\\*", "_": "\\_", "~": "\\~", "[": "\\[",
+    "]": "\\]", "#": "&#35;", "@": "&#64;", "\n": " ",
+}  # fmt: skip
+
+
+def inline(words: str) -> str:
+    """Text inside a markdown table cell: one line, nothing that markdown, HTML or a forge (links, issue numbers,
+    mentions) would act on."""
+    safe = "".join(_MARKDOWN.get(c, c) for c in words.replace("\\", "\\\\"))
+    return visible(safe.replace("://", "&#58;//").replace("www.", "www&#46;"))

@@ -12,7 +12,7 @@ from evalkit.config import ROOT
 
 PAGE = (ROOT / "docs" / "cases.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (C\d\d) \| (.+?) \| (.+?) \| (.+) \|$", PAGE, flags=re.MULTILINE)
-NAMED = re.compile(r"`((?:\w+/)?)(test_\w+)\.py::(test_\w+?)(\*|\[[^\]]*\])?`")
+NAMED = re.compile(r"`((?:\w+/)*)(test_\w+)\.py::(test_\w+?)(\*|\[[^\]]*\])?`")
 
 
 @cache
@@ -45,7 +45,7 @@ def test_every_test_that_the_cases_name_exists() -> None:
 def test_a_case_that_has_a_test_is_not_listed_as_without() -> None:
     """A test called test_c41_... holds C41: its row names a test of that number."""
     by_case = {row[0]: row[3] for row in ROWS}
-    for path in (ROOT / "tests" / "evalkit").glob("test_*.py"):
-        for test in names_in("", path.stem):
+    for path in (ROOT / "tests" / "evalkit").rglob("test_*.py"):
+        for test in names_in(f"{path.parent.relative_to(ROOT / 'tests').as_posix()}/", path.stem):
             for number in re.findall(r"(?:^test_|_)c(\d\d)(?=_)", test):
                 assert re.search(rf"::test_\w*?c{number}_|\[c{number}\]", by_case[f"C{number}"]), test

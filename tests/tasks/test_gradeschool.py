@@ -180,8 +180,9 @@ def test_strict_match_reads_every_gold_answer(committed: Splits) -> None:
 def test_task_yaml_points_at_the_committed_files() -> None:
     config = yaml.safe_load((FOLDER / "task.yaml").read_text(encoding="utf-8"))
     files = config["dataset_kwargs"]["data_files"]
-    assert files == {"train": "data/train.jsonl", "test": "data/test.jsonl"}
-    assert all((FOLDER / path).is_file() for path in files.values())
+    # from the repository's root, where `lm_eval --include_path tasks` is started
+    assert files == {s: f"tasks/gradeschool/data/{s}.jsonl" for s in ("train", "test")}
+    assert all((FOLDER.parent.parent / file).is_file() for file in files.values())
     assert config["task"] == "gradeschool"
     assert config["doc_to_text"] == "Question: {{question}}\nAnswer:"
     assert config["generation_kwargs"] == {

@@ -1,0 +1,258 @@
+"""Attention over pages: prefill, decode and verification in one kernel, for every storage format.
+
+A program takes one tile of rows of one sequence and one KV head, and walks over the context with an online
+softmax. The query heads that share a KV head are rows of the same tile, so each key is read once for all of
+them and for all K+1 rows of a block. A long context is split between programs and put together by a second
+kernel (flash-decoding). With `blocks`, each row walks over its own list of chosen blocks instead.
+
+Keys are decoded to the type of q: exact for fp8 codes, whose scale multiplies the score, and for nvfp4, whose
+code times scale has six bits. The pair of a packed byte need not lie side by side: the even and the odd half of
+a head are two products.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.kernels.formats import decode_e2m1, from_fp8, load_rows, spread_scales
+from engine.kernels.launch import Launch, ceil_div, power_of_2, run_all
+
+PROGRAMS = 512  # split the context until about so many programs run: two for each unit of a large chip
+SPLIT_TOKENS = 512  # a split shorter than this costs more than it gains
+MAX_SPLITS = 32
+LOG2_E = 1.4426950408889634
+NOWHERE = tl.constexpr(2**31 - 1)
+
+
+@triton.jit
+def _load_vectors(codes, scales, vector, FORMAT: tl.constexpr, D: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
+                  dtype: tl.constexpr):  # fmt: skip
+    """Vectors [N, P] in dtype; nvfp4: both halves [N, P], of low and of high nibbles."""
+    if FORMAT == "nvfp4":
+        packed = load_rows(codes, vector, D // 2, P)
+        factor = spread_scales(from_fp8(load_rows(scales, vector, D // 16, P // 8)), N, P // 8, 8)
+        low = (decode_e2m1(packed & 15) * factor).to(dtype)
+        high = (decode_e2m1(packed >> 4) * factor).to(dtype)
+    else:
+        low = load_rows(codes, vector, D, P)
+        if FORMAT == "fp8":
+            low = low.to(tl.float8e4nv, bitcast=True)
+        low = low.to(dtype)
+        high = low
+    return low, high
+
+
+@triton.jit(do_not_specialize=["width", "tiles", "pages", "chunk", "splits", "kv_heads"])
+def attend_kernel(q, out, partial, stats, codes, scales, page_table, positions, blocks, width, tiles, pages, chunk,
+                  splits, kv_heads, softmax_scale, FORMAT: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
+                  PAGE: tl.constexpr, TOPK: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr,
+                  WHOLE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, P: tl.constexpr):  # fmt: skip
+    dtype: tl.constexpr = q.dtype.element_ty
+    WIDTH: tl.constexpr = D // 2 if FORMAT == "nvfp4" else D
+    seq, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
+    head, split = tl.program_id(1), tl.program_id(2)
+    # Rows beyond the tile's own repeat its last and are not stored: masks held through the loop would cost registers.
+    m = tl.arange(0, M)
+    j = tl.minimum(tile * ROWS + m // GROUP, width - 1)
+    row = (seq * width + j).to(tl.int64)
+    position = tl.load(positions + row).to(tl.int32)
+    length = tl.max(position, 0) + 1
+
+    at = tl.arange(0, P)
+    q_at = q + ((row * kv_heads + head) * GROUP + m % GROUP)[:, None] * D
+    if FORMAT == "nvfp4":
+        q_low = tl.load(q_at + 2 * at[None, :], mask=(at < WIDTH)[None, :], other=0.0)
+        q_high = tl.load(q_at + 2 * at[None, :] + 1, mask=(at < WIDTH)[None, :], other=0.0)
+    else:
+        q_low = tl.load(q_at + at[None, :], mask=(at < WIDTH)[None, :], other=0.0)
+        q_high = q_low
+
+    total = length
+    chosen = blocks
+    if TOPK > 0:  # one row a tile; its chosen blocks, then -1
+        chosen += ((seq * width + tile).to(tl.int64) * kv_heads + head) * TOPK
+        slot_pad: tl.constexpr = triton.next_power_of_2(TOPK)
+        listing = tl.arange(0, slot_pad)
+        listed = tl.load(chosen + listing, mask=listing < TOPK, other=-1)
+        total = tl.sum((listed >= 0).to(tl.int32), 0) * BLOCK
+        total = tl.where(length > 0, total, 0)
+    start, end = split * chunk, tl.minimum(split * chunk + chunk, total)
+    last = length - 1 if TOPK > 0 else end - 1  # what lies beyond is read from here, and weighs 0
+
+    best = tl.full((M,), float("-inf"), tl.float32)
+    mass = tl.zeros((M,), tl.float32)
+    acc_low = tl.zeros((M, P), tl.float32)
+    acc_high = tl.zeros((M, P), tl.float32)
+    for first in range(start, end, N):
+        if WHOLE:
+            origin = first
+            if TOPK > 0:
+                origin = tl.load(chosen + first // BLOCK) * BLOCK + first % BLOCK
+            token = origin + tl.arange(0, N)
+            inside = tl.minimum(origin, last // N * N)
+            base = tl.load(page_table + seq * pages + inside // PAGE).to(tl.int64) * PAGE * (2 * kv_heads)
+            vector = (tl.minimum(inside + tl.arange(0, N), last) - inside // PAGE * PAGE) * (2 * kv_heads) + head
+        else:
+            place = first + tl.arange(0, N)
+            token = place
+            if TOPK > 0:
+                place = tl.minimum(place, end - 1)
+                token = tl.load(chosen + place // BLOCK) * BLOCK + place % BLOCK
+                token = tl.where(first + tl.arange(0, N) < end, token, NOWHERE)
+            inside = tl.minimum(token, last)
+            page = tl.load(page_table + seq * pages + inside // PAGE).to(tl.int64)
+            base = tl.full((), 0, tl.int64)
+            vector = (page * PAGE + inside % PAGE) * (2 * kv_heads) + head
+
+        codes_at = codes + base * WIDTH
+        scales_at = scales
+        if FORMAT != "plain":
+            scales_at += base * (D // 16 if FORMAT == "nvfp4" else 1)
+        k_low, k_high = _load_vectors(codes_at, scales_at, vector, FORMAT, D, N, P, dtype)
+        score = tl.dot(q_low, tl.trans(k_low), input_precision="ieee")
+        if FORMAT == "nvfp4":
+            score = tl.dot(q_high, tl.trans(k_high), score, input_precision="ieee")
+        score *= softmax_scale
+        if FORMAT == "fp8":
+            score *= tl.load(scales_at + vector)[None, :]
+        score = tl.where(token[None, :] <= position[:, None], score, float("-inf"))
+
+        higher = tl.maximum(best, tl.max(score, 1))
+        top = tl.where(higher == float("-inf"), 0.0, higher)  # nothing seen yet: exp2(-inf - 0) is 0, not NaN
+        weight = tl.exp2(score - top[:, None])
+        shrink = tl.exp2(best - top)
+        mass = mass * shrink + tl.sum(weight, 1)
+        best = higher
+        v_low, v_high = _load_vectors(codes_at, scales_at, vector + kv_heads, FORMAT, D, N, P, dtype)
+        if FORMAT == "fp8":
+            weight *= tl.load(scales_at + vector + kv_heads)[None, :]
+        weight = weight.to(dtype)
+        acc_low = tl.dot(weight, v_low, acc_low * shrink[:, None], input_precision="ieee")
+        if FORMAT == "nvfp4":
+            acc_high = tl.dot(weight, v_high, acc_high * shrink[:, None], input_precision="ieee")
+
+    real = (m < ROWS * GROUP) & (tile * ROWS + m // GROUP < width)
+    place = (row * kv_heads + head) * GROUP + m % GROUP
+    if not SPLIT:
+        inverse = tl.where(mass == 0.0, 0.0, 1.0 / tl.where(mass == 0.0, 1.0, mass))
+        target = out
+    else:
+        inverse = tl.full((M,), 1.0, tl.float32)
+        place = place * splits + split
+        tl.store(stats + 2 * place, best, mask=real)
+        tl.store(stats + 2 * place + 1, mass, mask=real)
+        target = partial
+    to = target + place[:, None] * D
+    kind: tl.constexpr = target.dtype.element_ty
+    if FORMAT == "nvfp4":
+        mask = real[:, None] & (at < WIDTH)[None, :]
+        tl.store(to + 2 * at[None, :], (acc_low * inverse[:, None]).to(kind), mask=mask)
+        tl.store(to + 2 * at[None, :] + 1, (acc_high * inverse[:, None]).to(kind), mask=mask)
+    else:
+        tl.store(to + at[None, :], (acc_low * inverse[:, None]).to(kind), mask=real[:, None] & (at < WIDTH)[None, :])
+
+
+@triton.jit
+def combine_kernel(partial, stats, out, SPLITS: tl.constexpr, D: tl.constexpr, P: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64)
+    split, at = tl.arange(0, SPLITS), tl.arange(0, P)
+    best = tl.load(stats + 2 * (place * SPLITS + split))
+    mass = tl.load(stats + 2 * (place * SPLITS + split) + 1)
+    top = tl.max(best, 0)
+    share = tl.exp2(best - tl.where(top == float("-inf"), 0.0, top))
+    total = tl.sum(mass * share, 0)
+    acc = tl.load(partial + (place * SPLITS + split)[:, None] * D + at[None, :], mask=(at < D)[None, :], other=0.0)
+    value = tl.sum(acc * share[:, None], 0) * tl.where(total == 0.0, 0.0, 1.0 / tl.where(total == 0.0, 1.0, total))
+    tl.store(out + place * D + at, value.to(out.dtype.element_ty), mask=at < D)
+
+
+def choose_splits(programs: int, places: int) -> int:
+    """Into how many parts (a power of 2) the longest context is cut, given the programs that run without."""
+    splits = 1
+    while splits < MAX_SPLITS and programs * splits < PROGRAMS and places > splits * SPLIT_TOKENS:
+        splits *= 2
+    return splits
+
+
+def attention_launches(
+    q: Tensor,
+    pages: tuple[Tensor, ...],
+    fmt: str,
+    page_table: Tensor,
+    positions: Tensor,
+    *,
+    max_length: int,
+    blocks: Tensor | None = None,
+    block_size: int = 0,
+) -> tuple[Tensor, list[Launch]]:
+    """See engine.kernels.paged_attention."""
+    (n, width), (rows, heads, d) = positions.shape, q.shape
+    page_size, kv_heads = pages[0].shape[1], pages[0].shape[3]
+    group, topk = heads // kv_heads, 0 if blocks is None else blocks.shape[-1]
+    if topk:
+        m, rows_per_tile = power_of_2(group, 16), 1
+    else:
+        m = next(m for m in (16, 64, 128, power_of_2(group)) if m >= min(width * group, 128) and m >= group)
+        rows_per_tile = m // group
+    tiles, places = ceil_div(width, rows_per_tile), min(max_length, topk * block_size) if topk else max_length
+    p = power_of_2(d // 2 if fmt == "nvfp4" else d, 16)
+    splits = choose_splits(n * tiles * kv_heads, places)
+    # Chosen so that nothing spills (docs/kernels.md). With the next tile in flight, large tiles take an AMD wave more
+    # than the 256 registers that let two waves run; decoding fp8 into 64 rows does so even alone.
+    large, small_fp8 = m >= 128 or (fmt == "fp8" and m >= 64), fmt == "fp8" and m == 16
+    block_n = 32 if (fmt == "fp8" and m == 64) or (q.dtype == torch.float32 and m > 16) else 64
+    chunk = ceil_div(ceil_div(max(places, 1), splits), block_n) * block_n
+    if topk:  # a list may name blocks near the end of a row: its places, not its tokens, are split
+        chunk = ceil_div(ceil_div(topk * block_size, splits), block_n) * block_n
+    out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
+    partial = stats = None
+    if splits > 1:
+        partial = torch.empty(rows * heads * splits * d, dtype=torch.float32, device=q.device)
+        stats = torch.empty(rows * heads * splits * 2, dtype=torch.float32, device=q.device)
+    scales = pages[1] if len(pages) > 1 else None
+    args = (q.contiguous(), out, partial, stats, pages[0], scales, page_table.contiguous(), positions.contiguous(),
+            blocks, width, tiles, page_table.shape[1], chunk, splits, kv_heads,
+            d**-0.5 * LOG2_E)  # fmt: skip
+    constants = {
+        "FORMAT": fmt if fmt in ("fp8", "nvfp4") else "plain",
+        "GROUP": group, "D": d, "PAGE": page_size, "TOPK": topk, "BLOCK": block_size or 1,
+        "ROWS": rows_per_tile, "SPLIT": splits > 1,
+        "WHOLE": page_size % block_n == 0 and (not topk or block_size % block_n == 0), "M": m, "N": block_n, "P": p,
+    }  # fmt: skip
+    grid = (n * tiles, kv_heads, splits)
+    launches = [
+        Launch(kernel=attend_kernel, grid=grid, args=args, constants=constants, warps=8 if m >= 128 else 4,
+               stages=3 if small_fp8 else 2, amd_stages=1 if large else 2)
+    ]  # fmt: skip
+    if splits > 1:
+        constants = {"SPLITS": splits, "D": d, "P": power_of_2(d)}
+        launches.append(
+            Launch(kernel=combine_kernel, grid=(rows * heads,), args=(partial, stats, out), constants=constants)
+        )
+    return out, launches
+
+
+def paged_attention(
+    q: Tensor,
+    pages: tuple[Tensor, ...],
+    fmt: str,
+    page_table: Tensor,
+    positions: Tensor,
+    *,
+    max_length: int,
+    blocks: Tensor | None = None,
+    block_size: int = 0,
+) -> Tensor:
+    out, launches = attention_launches(
+        q, pages, fmt, page_table, positions, max_length=max_length, blocks=blocks, block_size=block_size
+    )
+    run_all(launches)
+    return out
+
+
+# Kernels are Triton's language, which only looks like Python: constants are numbers, tensors broadcast.
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportAssignmentType=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportAttributeAccessIssue=false

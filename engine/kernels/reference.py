@@ -1,0 +1,196 @@
+"""The plain-torch twin of every kernel: same arguments, same results, written to be read.
+
+Stores and rejection have their twins in engine/quant.py and engine/verify.py and only call them here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine import sampling, verify
+from engine.quant import FORMATS, FP8, FP8_MAX, decode_fp8, decode_nvfp4, encode_fp8, encode_nvfp4, round_fp4
+
+NAN_SCORE, INIT_SCORE, LOCAL_SCORE = -1e30, 1e30, 1e29
+MX_BLOCK = 32
+
+
+def store_kv(k: Tensor, v: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
+    """Twin of kernels.store_kv."""
+    live = slots >= 0
+    for part, codes in zip(pages, FORMATS[fmt].encode(torch.stack((k, v), dim=1)), strict=True):
+        part.flatten(0, 1)[slots[live]] = codes[live].to(part.dtype)
+
+
+def store_index(index_k: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
+    """Twin of kernels.store_index."""
+    live = slots >= 0
+    for part, codes in zip(pages, encode_index(index_k, fmt), strict=True):
+        part.flatten(0, 1)[slots[live]] = codes[live]
+
+
+def encode_index(x: Tensor, fmt: str) -> tuple[Tensor, ...]:
+    """The parts of index keys [..., width] in `fmt`."""
+    if fmt == "fp8":  # no scale: an index key is RMS-normed, far below 448
+        return (x.float().clamp(-FP8_MAX, FP8_MAX).to(FP8).view(torch.uint8),)
+    if fmt == "nvfp4":
+        packed, scales = encode_nvfp4(x)
+        return packed, scales.view(torch.uint8)
+    if fmt == "mxfp4":
+        return encode_mxfp4(x)
+    return (x.to(torch.float32 if fmt == "float32" else torch.bfloat16),)
+
+
+def decode_index(parts: tuple[Tensor, ...], fmt: str) -> Tensor:
+    """float32 [..., width] of what encode_index made."""
+    if fmt == "fp8":
+        return parts[0].view(FP8).float()
+    if fmt == "nvfp4":
+        return decode_nvfp4(parts[0], parts[1])
+    return decode_mxfp4(*parts) if fmt == "mxfp4" else parts[0].float()
+
+
+def encode_mxfp4(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Packed uint8 [..., w/2] and E8M0 bytes uint8 [..., w/32] of x [..., w].
+
+    Scale 2^ceil(log2(max(amax, 6 * 2^-126) / 6)), so nothing saturates; a zero block is byte 0, a block with a
+    NaN or an infinity byte 255 (NaN), both with codes 0.
+    """
+    blocks = x.float().unflatten(-1, (-1, MX_BLOCK))
+    amax = blocks.abs().amax(-1, keepdim=True)
+    bad = ~amax.isfinite()
+    mantissa, exponent = torch.frexp(torch.where(bad, 1.0, amax).clamp(min=6.0 * 2.0**-126) / 6.0)
+    power = torch.where(mantissa == 0.5, exponent - 1, exponent) + 127
+    power = torch.where(amax == 0, 0, power)
+    inverse = torch.where((amax == 0) | bad, 0.0, torch.ldexp(torch.ones_like(amax), 127 - power))
+    values = round_fp4(torch.where(bad, 0.0, blocks) * inverse).flatten(-2)
+    steps = torch.tensor((0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0), device=x.device)
+    codes = torch.searchsorted(steps, values.abs().contiguous()).to(torch.uint8)
+    codes = torch.where(values < 0, codes + 8, codes).to(torch.uint8)
+    return codes[..., 0::2] | (codes[..., 1::2] << 4), torch.where(bad, 255, power).squeeze(-1).to(torch.uint8)
+
+
+def decode_mxfp4(packed: Tensor, scales: Tensor) -> Tensor:
+    """float32 [..., w] of packed uint8 [..., w/2] and E8M0 bytes uint8 [..., w/32]."""
+    steps = torch.tensor((0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0), device=packed.device)
+    values = torch.cat((steps, -steps))[torch.stack((packed & 15, packed >> 4), dim=-1).flatten(-2).int()]
+    factor = torch.ldexp(torch.ones(scales.shape, device=packed.device), scales.int() - 127)
+    factor = torch.where(scales == 255, torch.nan, factor).unsqueeze(-1)
+    return (values.unflatten(-1, (-1, MX_BLOCK)) * factor).flatten(-2)
+
+
+def paged_attention(
+    q: Tensor,
+    pages: tuple[Tensor, ...],
+    fmt: str,
+    page_table: Tensor,
+    positions: Tensor,
+    *,
+    max_length: int,
+    blocks: Tensor | None = None,
+    block_size: int = 0,
+) -> Tensor:
+    """Twin of kernels.paged_attention: one row at a time, float64."""
+    (n, width), (rows, heads, d) = positions.shape, q.shape
+    kv_heads = pages[0].shape[3]
+    out = torch.zeros(rows, heads, d, dtype=torch.float64, device=q.device)
+    for i in range(n):
+        found = tuple(part[page_table[i]] for part in pages)
+        kv = FORMATS[fmt].decode(found, torch.float32).flatten(0, 1)  # [length, 2, kv_heads, d]
+        for j in range(width):
+            length, row = min(int(positions[i, j]) + 1, max_length), i * width + j
+            for h in range(kv_heads if length else 0):
+                keep = torch.ones(length, dtype=torch.bool, device=q.device)
+                if blocks is not None:
+                    chosen = torch.arange(length, device=q.device) // block_size
+                    keep = torch.isin(chosen, blocks[row, h][blocks[row, h] >= 0])
+                k, v = kv[:length, :, h][keep].double().unbind(1)
+                group = slice(h * heads // kv_heads, (h + 1) * heads // kv_heads)
+                if keep.any():
+                    out[row, group] = (q[row, group].double() @ k.T * d**-0.5).softmax(-1) @ v
+    return out.flatten(1).to(q.dtype)
+
+
+def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Twin of kernels.quantise_rows."""
+    return encode_fp8(x)
+
+
+def ptpc_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """Twin of kernels.ptpc_matmul. Sums of products of fp8 numbers are close to exact in float32."""
+    one = torch.ones(1, device=x.device)
+    y = decode_fp8(x, one) @ decode_fp8(w, one).T
+    return (y * x_scale * w_scale.view(1, -1)).to(dtype)
+
+
+def index_topk(
+    iq: Tensor,
+    pages: tuple[Tensor, ...],
+    fmt: str,
+    page_table: Tensor,
+    positions: Tensor,
+    *,
+    block_size: int,
+    topk: int,
+    init_blocks: int,
+    local_blocks: int,
+    max_length: int,
+) -> Tensor:
+    """Twin of kernels.index_topk: one row at a time."""
+    (n, width), (rows, heads, _) = positions.shape, iq.shape
+    out = torch.full((rows, heads, topk), -1, dtype=torch.int32, device=iq.device)
+    for i in range(n):
+        keys = decode_index(tuple(part[page_table[i]].flatten(0, 1) for part in pages), fmt)
+        for j in range(width):
+            length, row = min(int(positions[i, j]) + 1, max_length), i * width + j
+            if length:
+                scores = iq[row].float() @ keys[:length].T
+                out[row] = choose_blocks(scores, block_size, topk, init_blocks, local_blocks)
+    return out
+
+
+def choose_blocks(scores: Tensor, block_size: int, topk: int, init_blocks: int, local_blocks: int) -> Tensor:
+    """int32 [heads, topk] of scores [heads, length]: best block first, ties to the lowest id, then -1.
+
+    A block's score is the largest of its visible tokens. The first `init_blocks` and then the last
+    `local_blocks` are forced; a NaN counts as -1e30. As engine/indexer.py has it, with an order.
+    """
+    heads, length = scores.shape
+    count = -(-length // block_size)
+    padded = torch.full((heads, count * block_size), -torch.inf, device=scores.device)
+    padded[:, :length] = scores.masked_fill(scores.isnan(), NAN_SCORE)
+    best = padded.view(heads, count, block_size).amax(-1)
+    best[:, :init_blocks] = INIT_SCORE
+    best[:, max(count - local_blocks, 0) :] = LOCAL_SCORE
+    order = best.sort(dim=-1, descending=True, stable=True).indices[:, :topk].int()
+    return torch.nn.functional.pad(order, (0, topk - order.shape[1]), value=-1)
+
+
+def markov_logits(base: Tensor, previous: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
+    """Twin of kernels.markov_logits."""
+    return base.float() + w_in[previous].float() @ w_out.float().T
+
+
+def markov_greedy(base: Tensor, anchors: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
+    """Twin of kernels.markov_greedy."""
+    chain = [anchors]
+    for i in range(base.shape[1]):
+        chain.append(markov_logits(base[:, i], chain[-1], w_in, w_out).argmax(-1))
+    return torch.stack(chain[1:], dim=1) if len(chain) > 1 else anchors.new_empty(len(anchors), 0)
+
+
+def draw(weights: Tensor, u: Tensor) -> Tensor:
+    """Twin of kernels.draw."""
+    return sampling.draw(weights, u)
+
+
+def accept_greedy(targets: Tensor, drafts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Twin of kernels.accept_greedy."""
+    return verify.accept_greedy(targets, drafts, counts)
+
+
+def accept_sampled(
+    p: Tensor, q: Tensor | None, drafts: Tensor, u_accept: Tensor, u_token: Tensor, counts: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Twin of kernels.accept_sampled."""
+    return verify.accept_sampled(p, q, drafts, u_accept, u_token, counts)

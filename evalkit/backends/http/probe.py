@@ -1,0 +1,219 @@
+"""Questions to a server before the run: its model, a first token, its thinking switch, its BOS, what it is.
+
+Each costs a moment; what it finds would otherwise be found in the scores. What can't be found out is a note.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.api import Request, SamplingParams
+from evalkit.backends.http.answer import Answer
+from evalkit.backends.http.body import body_of
+from evalkit.backends.http.client import Client
+from evalkit.backends.http.errors import Trouble
+from evalkit.backends.http.retry import Faults, with_retries
+from evalkit.errors import EvalkitError
+from evalkit.servers.profile import Profile, forced_by_server
+
+ASKED = "What is 17 + 25? Answer with the number."
+TEXTS = ("A red house.", "Seven birds fly over the lake at noon.")
+ROOM = 64  # tokens in which thinking shows
+
+
+@dataclass(slots=True)
+class Found:
+    """What the probes found; strings for the fingerprint, notes for the reader."""
+
+    model: str = ""
+    version: str = "unknown"
+    thinks: bool = False
+    thinking: str = ""
+    switch: dict[str, Any] = field(default_factory=dict)
+    bos: str = "unknown"
+    template_tokens: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def switches(on: bool) -> list[dict[str, Any]]:
+    """Body fields that turn thinking on or off, in the order in which they are tried."""
+    return [
+        {"chat_template_kwargs": {"enable_thinking": on}},
+        {"chat_template_kwargs": {"thinking": on}},
+        {"reasoning_effort": "medium" if on else "none"},
+        {"enable_thinking": on},
+    ]
+
+
+async def ask(client: Client, sent: Mapping[str, Any], endpoint: str) -> Answer:
+    """One question of a probe, sent again as a run's are."""
+
+    async def stays_gone() -> None:
+        return None
+
+    answer, _ = await with_retries(lambda: client.ask(sent, endpoint), retries=client.spec.retries, seed=0,
+                                   faults=Faults(), alive=stays_gone)  # fmt: skip
+    return answer
+
+
+async def not_ready(client: Client, wanted: str, endpoint: str) -> str:
+    """ "" when a model is listed and gives a token, else why not. A 200 of /health is no sign of either."""
+    try:
+        model = await find_model(client, wanted)
+        await client.ask(body(endpoint, model, "Hello", 1), endpoint)
+    except Trouble as e:
+        return str(e)
+    return ""
+
+
+async def find_model(client: Client, wanted: str) -> str:
+    """The id under which the server knows the model. Raises Trouble while it lists none."""
+    status, text = await client.page("/v1/models")
+    if status in (401, 403):
+        raise EvalkitError(f"the server refuses the key (HTTP {status})",
+                           "set the variable that --api-key-env names, or give --api-key-file")  # fmt: skip
+    if status != 200:
+        raise Trouble("no model", f"/v1/models gives {f'HTTP {status}' if status else text[:120]}", gone=not status)
+    try:
+        ids = [str(m["id"]) for m in json.loads(text)["data"]]
+    except (ValueError, KeyError, TypeError):
+        raise Trouble("no model", "/v1/models is not in OpenAI's form") from None
+    if not ids:
+        raise Trouble("no model", "/v1/models lists none yet")
+    for same in (lambda i: i == wanted, lambda i: i.rstrip("/").split("/")[-1] == wanted.rstrip("/").split("/")[-1]):
+        if hits := [i for i in ids if same(i)]:
+            return hits[0]
+    raise EvalkitError(f"the server serves {', '.join(ids[:5])}, not {wanted}",
+                       f"name it: --model {ids[0]}, or --served-name {ids[0]} where only the name differs")  # fmt: skip
+
+
+async def probe(
+    client: Client, *, profile: Profile, wanted: str, endpoint: str, thinking: str, extra: Mapping[str, Any]
+) -> Found:
+    """All probes. Raises EvalkitError for a server that can't do what is asked, and Trouble where it fails."""
+    found = Found(model=await find_model(client, wanted))
+    await _version(client, profile, found)
+    await _thinking(client, found, endpoint, thinking, extra)
+    await _bos(client, found, endpoint)
+    if endpoint != "chat":
+        await _has_template(client, found, endpoint)
+    return found
+
+
+async def _version(client: Client, profile: Profile, found: Found) -> None:
+    for path in ("/server_info", "/get_server_info", "/version", "/props"):
+        status, text = await client.page(path)
+        try:
+            told = json.loads(text) if status == 200 else None
+        except ValueError:
+            continue
+        if not isinstance(told, dict):
+            continue
+        if word := forced_by_server(profile, told):
+            raise EvalkitError(f"the server's own settings have {word}: its acceptance is forced",
+                               "start it without; forced acceptance is for speed runs")  # fmt: skip
+        if version := told.get("version") or told.get("build_info"):
+            found.version = str(version)[:80]
+            return
+    found.notes.append("the server does not tell its version")
+
+
+def thinks(answer: Answer) -> bool:
+    return bool(answer.reasoning or answer.reasoning_tokens or "think>" in answer.text)
+
+
+async def _thinking(client: Client, found: Found, endpoint: str, wanted: str, extra: Mapping[str, Any]) -> None:
+    async def asked(switch: Mapping[str, Any]) -> Answer:
+        return await ask(client, body(endpoint, found.model, ASKED, ROOM, {**extra, **switch}), endpoint)
+
+    plain = await asked({})
+    found.thinks = thinks(plain)
+    _fields(plain, found)
+    if wanted == "server" or found.thinks == (wanted == "on"):
+        found.thinking = ("on" if found.thinks else "off") + (" (server's choice)" if wanted == "server" else "")
+        return
+    mine = set(extra) & {"chat_template_kwargs", "reasoning_effort", "enable_thinking"}
+    for switch in switches(wanted == "on"):
+        try:
+            answer = await asked(switch)
+        except Trouble:
+            continue  # a server that refuses an unknown field
+        if thinks(answer) == (wanted == "on"):
+            if mine:
+                raise EvalkitError(f"the server ignores the thinking switch in --extra-body ({', '.join(mine)})",
+                                   f"this works: --extra-body '{json.dumps(switch)}'")  # fmt: skip
+            found.switch, found.thinks, found.thinking = switch, wanted == "on", f"{wanted} ({json.dumps(switch)})"
+            return
+    raise EvalkitError(f"the server can't be made to turn thinking {wanted}: none of the known fields does it",
+                       "give the server's own field with --extra-body, or use --thinking server")  # fmt: skip
+
+
+def _fields(answer: Answer, found: Found) -> None:
+    if answer.reasoning_field:
+        found.notes.append(f"thinking comes in the field {answer.reasoning_field!r}; it is kept and never graded")
+    elif answer.reasoning_tokens and "think>" not in answer.text:
+        found.notes.append(
+            f"{answer.reasoning_tokens} reasoning tokens are counted in a probe and no field carries their text"
+        )
+
+
+async def prompt_ids(client: Client, model: str, text: str, endpoint: str) -> tuple[int, ...]:
+    """Token ids of a prompt as the server makes them (vLLM's and llama.cpp's /tokenize); () where it does not tell."""
+    chat = {"messages": [{"role": "user", "content": text}], "add_generation_prompt": True}
+    bodies: Sequence[dict[str, Any]] = (
+        [{"model": model, **chat}] if endpoint == "chat"
+        else [{"model": model, "prompt": text}, {"content": text, "add_special": True}]
+    )  # fmt: skip
+    for sent in bodies:
+        status, page = await client.page("/tokenize", sent)
+        try:
+            ids = json.loads(page).get("tokens") if status == 200 else None
+        except (ValueError, AttributeError):
+            ids = None
+        if isinstance(ids, list) and ids and all(type(i) is int for i in ids):
+            return tuple(ids)
+    return ()
+
+
+async def _bos(client: Client, found: Found, endpoint: str) -> None:
+    told = [await prompt_ids(client, found.model, text, endpoint) for text in TEXTS]
+    if not all(told):
+        found.notes.append("the server does not tell prompt tokens: a doubled BOS is looked for by count only")
+        return
+    firsts = {ids[0] for ids in told}
+    if all(len(ids) > 1 and ids[0] == ids[1] for ids in told) and len(firsts) == 1:
+        raise EvalkitError(f"every prompt starts with token {told[0][0]} twice: a doubled BOS",
+                           "let either the template or the tokenizer add it")  # fmt: skip
+    found.bos = f"first token {told[0][0]}" if len(firsts) == 1 else "none"
+
+
+async def _has_template(client: Client, found: Found, endpoint: str) -> None:
+    try:
+        await client.ask(body("chat", found.model, "Hello", 1), "chat")
+    except Trouble:
+        return
+    found.notes.append(
+        f"the server has a chat template and is asked on {endpoint}, without it: compare with no score of a chat"
+    )
+
+
+def body(endpoint: str, model: str, text: str, tokens: int, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    request = Request(id="probe", prompt=text, params=SamplingParams(max_tokens=tokens))
+    return body_of(request, endpoint=endpoint, model=model, stream=False, send_stops=True, extra=extra or {})
+
+
+def count_special(text: str, counted: int, tokenizer: Any, endpoint: str) -> tuple[str, str]:
+    """(BOS policy, problem) from the number of prompt tokens and a local tokenizer. ("", "") where nothing is said."""
+    if endpoint == "chat" or not counted:
+        return "", ""
+    bare = len(tokenizer.encode(text, add_special_tokens=False).ids)
+    usual = tokenizer.encode(text, add_special_tokens=True).ids
+    more = counted - bare
+    if more == len(usual) - bare + 1 and len(usual) > bare:
+        return "", f"the server counts {counted} tokens of a prompt that has {len(usual)}: a BOS too many"
+    if more not in (0, len(usual) - bare):
+        return "", f"the server counts {counted} tokens of a prompt that has {len(usual)}: another tokenizer"
+    return f"{more} special tokens", ""

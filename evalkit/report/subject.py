@@ -1,0 +1,110 @@
+"""One run with all that the page says of it: verdict, standards, acceptance, curves. Several runs make a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from evalkit.acceptance import AcceptanceStats, Position, of_run, positions
+from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
+from evalkit.golden import Curve, GoldenValue, Standards
+from evalkit.records import Run, Verdict
+from evalkit.report import drafts, samples, text
+
+LABEL = 60  # characters
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: what is derived is worked out once, when it is first asked for
+class Subject:
+    """A run on the page. `label` tells it from the page's other runs; `index` is its place among them."""
+
+    run: Run
+    verdict: Verdict | None
+    golden: GoldenValue | Curve | None
+    baseline: Baseline | None
+    references: tuple[ReferenceScore, ...]
+    label: str
+    index: int = 0
+
+    @cached_property
+    def k(self) -> int:
+        return self.run.cell.get("k") or 0
+
+    @cached_property
+    def engine(self) -> str:
+        """What ran the target: a server's name and version, or this project's own engine."""
+        return str(self.run.cell.get("engine") or self.run.provenance.get("engine") or "evalkit engine")
+
+    @cached_property
+    def acceptance(self) -> AcceptanceStats:
+        return of_run(self.run)
+
+    @cached_property
+    def curve(self) -> tuple[Position, ...]:
+        return positions(self.run.samples, self.acceptance.k) if self.acceptance.steps else ()
+
+    @cached_property
+    def view(self) -> drafts.GoldenView:
+        return drafts.golden_view(self.golden, self.k, mark(self.run, "mode")) if self.k else drafts.GoldenView()
+
+    @cached_property
+    def pairs(self) -> samples.Paired | None:
+        return samples.pair(self.run, self.baseline, STRICT)
+
+    @cached_property
+    def scored(self) -> tuple[int, int]:
+        return samples.scored(self.run.samples, STRICT)
+
+    def check(self, name: str) -> Mapping[str, Any]:
+        """The numbers of the verdict's check with this name; empty where there is none."""
+        return next((c.numbers for c in self.verdict.checks if c.name == name), {}) if self.verdict else {}
+
+
+def subjects(found: Sequence[tuple[Run, Verdict | None, Standards]]) -> list[Subject]:
+    """Runs of one page, ordered as a sweep is read: engine, draft, K, quant mode; with labels that tell them apart."""
+    labels = _labels([run for run, _, _ in found])
+    made = [
+        Subject(run=run, verdict=verdict, golden=standards.golden, baseline=standards.baseline,
+                references=standards.references, label=label)
+        for (run, verdict, standards), label in zip(found, labels, strict=True)
+    ]  # fmt: skip
+    if len(made) != 2:  # two runs are compared in the order given
+        made.sort(key=lambda s: (s.engine, str(s.run.cell.get("draft")), s.k, _quant_order(s.run), s.run.id))
+    return [Subject(**{**_fields(s), "index": i}) for i, s in enumerate(made)]
+
+
+def _fields(s: Subject) -> dict[str, Any]:
+    return {f: getattr(s, f) for f in s.__dataclass_fields__}
+
+
+def _quant_order(run: Run) -> tuple[int, str]:
+    name = str(run.cell.get("quant", ""))
+    known = ("float32", "bf16", "fp8", "nvfp4")
+    return (known.index(name) if name in known else len(known), name)
+
+
+def label_of(words: str) -> str:
+    """A label fit for pictures and lists: what a run says of itself is as untrusted as what its model wrote."""
+    shown = " ".join(text.visible(words).split())
+    return shown if len(shown) <= LABEL else f"{shown[: LABEL - 1]}\u2026"
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """`K=7 nvfp4`, with whatever else differs between the runs, and a number where nothing does."""
+    keys = [k for k in ("task", "target", "draft", "draft_width", "temperature", "seed", "limit", "engine")
+            if len({str(r.cell.get(k)) for r in runs if k != "draft" or r.cell.get("k")}) > 1]  # fmt: skip
+    plain = []
+    for run in runs:
+        words = [f"K={run.cell.get('k')}", str(run.cell.get("quant", ""))]
+        for key in keys:
+            value = str(run.cell.get(key))
+            words.append(value if key in ("task", "target", "draft", "engine") else f"{key.replace('_', ' ')} {value}")
+        plain.append(label_of(" ".join(w for w in words if w)))
+    seen: dict[str, int] = {}
+    out = []
+    for label in plain:
+        seen[label] = seen.get(label, 0) + 1
+        out.append(label if plain.count(label) == 1 else f"{label} #{seen[label]}")
+    return out

@@ -1,0 +1,151 @@
+"""The process: load the engine, listen, say so, and on SIGTERM or Ctrl-C let what runs finish."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from evalkit.config import Cell
+from evalkit.errors import EvalkitError
+from evalkit.serve.app import make_app
+from evalkit.serve.chat import ChatTemplate
+from evalkit.serve.service import Service
+from evalkit.serve.settings import ServeSettings
+from evalkit.serve.stats import Stats
+from evalkit.serve.worker import Worker
+
+
+def run(cell: Cell, settings: ServeSettings) -> None:
+    """Serves until a signal ends it. Raises EvalkitError where requests had to be cut at the end of the drain."""
+    listener = bind(settings)  # before the model is loaded: a port in use is said at once
+    with listener:
+        if settings.warning:
+            print(f"warning: {settings.warning}", file=sys.stderr, flush=True)
+        service = make_service(cell, settings)
+        server = Server(service, listener)
+        asyncio.run(server.serve(sockets=[listener]))
+    if server.cut:
+        raise EvalkitError(f"{server.cut} prompts were cut after {settings.drain_seconds} s of drain",
+                           "raise --drain-seconds")  # fmt: skip
+
+
+def make_service(cell: Cell, settings: ServeSettings, llm: Any = None) -> Service:
+    """The engine of a cell, loaded, with what serves it. llm: an engine.LLM that is loaded already."""
+    if llm is None:
+        from evalkit.backends.inprocess import load_llm
+
+        llm = load_llm(cell.engine)
+
+    def gauges() -> dict[str, int]:
+        pool, scheduler = llm.pool, llm.scheduler
+        return {
+            **llm.counters,
+            "running": len(scheduler.running),
+            "waiting": len(scheduler.waiting),
+            "pages": pool.num_pages,
+            "pages_used": pool.in_use,
+            "prefix_queries": pool.stats.queries,
+            "prefix_hits": pool.stats.hits,
+        }
+
+    about = {"target": cell.target, "draft": cell.draft, "k": cell.k, "quant": cell.quant, "dtype": llm.quant.act,
+             "device": llm.device.type, "draft_width": cell.engine.draft_width, "seed": cell.engine.seed}  # fmt: skip
+    return Service(
+        settings=settings,
+        worker=Worker(llm, Stats(cell.k), max_queue=settings.max_queue, gauges=gauges),
+        tokenizer=llm.tokenizer,
+        template=ChatTemplate(cell.engine.model, settings.chat_template),
+        context=llm.max_model_len,
+        vocabulary=llm.target.cfg.vocab_size,
+        k=cell.k,
+        eos=llm.target.cfg.eos_token_ids,
+        about=about,
+    )
+
+
+def bind(settings: ServeSettings) -> socket.socket:
+    """A bound socket that does not listen yet. Raises EvalkitError for an address that cannot be had."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as e:
+        raise EvalkitError(f"--host {settings.host} is no address of this machine ({e.strerror})",
+                           "use 127.0.0.1") from None  # fmt: skip
+    found = socket.socket(family, kind, proto)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except OSError as e:
+        found.close()
+        raise EvalkitError(f"cannot listen on {settings.host}:{settings.port} ({e.strerror})",
+                           "give another --port; 0 takes a free one") from None  # fmt: skip
+    return found
+
+
+class Server(uvicorn.Server):
+    """uvicorn with a drain that ends in a normal exit. `cut` counts the prompts that ran when its time was up."""
+
+    def __init__(self, service: Service, listener: socket.socket) -> None:
+        settings = service.settings
+        config = uvicorn.Config(
+            make_app(service),
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=settings.drain_seconds,
+        )
+        super().__init__(config)
+        self._service, self._listener, self.cut = service, listener, 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        host, port = self._listener.getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        about = self._service.about
+        print(f"serving {self._service.settings.name} + {about['draft']}  K={about['k']}  {about['quant']}  at "
+              f"http://{host}:{port}/v1  (Ctrl-C ends it)", flush=True)  # fmt: skip
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        watch = asyncio.ensure_future(self._watch())
+        await super().shutdown(sockets)
+        watch.cancel()
+        if self.force_exit:  # uvicorn leaves the lifespan open then; the thread must not outlive the interpreter
+            await self._service.worker.close()
+        print("stopped", flush=True)
+
+    async def _watch(self) -> None:
+        """Counts what is still running just before uvicorn cuts it."""
+        try:
+            await asyncio.sleep(self._service.settings.drain_seconds)
+        finally:
+            self.cut = self._service.worker.active
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals begin the drain. uvicorn would raise them anew at its end, and a clean stop would exit 143."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _stop(self, number: int) -> None:
+        if not self._service.draining:
+            self._service.draining = True
+            print(f"draining: {self._service.worker.active} prompts wait or run, at most "
+                  f"{self._service.settings.drain_seconds} s; Ctrl-C again cuts them", flush=True)  # fmt: skip
+        self.handle_exit(number, None)

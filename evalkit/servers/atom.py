@@ -1,0 +1,60 @@
+"""ATOM. Its flags are those of the public tree; what is newer there is set by --server-arg."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evalkit.servers.counters import HISTOGRAM
+from evalkit.servers.profile import Profile
+from evalkit.servers.prometheus import PageMap
+from evalkit.servers.spec import ServerSpec
+
+if TYPE_CHECKING:
+    from evalkit.config import Cell
+
+
+def launch(cell: Cell, spec: ServerSpec, *, model: str, name: str, method: str) -> list[str]:
+    """`python -m atom.entrypoints.openai_server` for a cell. Hyphens and underscores are ATOM's own mix."""
+    out = [*(spec.program.split() or ["python", "-m", "atom.entrypoints.openai_server"]), "--model", model]
+    out += ["--served-model-name", name, "-tp", str(spec.tp), "--host", spec.host, "--server-port", str(spec.port)]
+    out += ["--gpu-memory-utilization", f"{spec.memory_share:g}", "--max-num-seqs", str(cell.engine.max_batch)]
+    if spec.max_model_len:
+        out += ["--max-model-len", str(spec.max_model_len)]
+    out.append("--enable_prefix_caching" if cell.engine.prefix_cache else "--no-enable_prefix_caching")
+    if spec.graph_sizes:
+        out += ["--cudagraph-capture-sizes", "[" + ",".join(map(str, spec.graph_sizes)) + "]"]
+    if spec.remote_code:
+        out.append("--trust-remote-code")
+    if cell.k:
+        out += ["--method", method, "--num-speculative-tokens", str(cell.k)]
+        if spec.draft_model:
+            out += ["--draft-model", spec.draft_model]
+    return out
+
+
+PROFILE = Profile(
+    name="atom",
+    launch=launch,
+    methods=("dspark", "eagle3", "mtp"),
+    page=PageMap(
+        accepted="atom:mtp_accepted_tokens_total",
+        drafts="atom:mtp_draft_tokens_total",
+        positions="atom:mtp_decode_steps_total",
+        position_label="accepted_tokens",
+        position_kind=HISTOGRAM,
+        requests="atom:requests_finished_total",
+        prompt_tokens="atom:prompt_tokens_total",
+        output_tokens="atom:generation_tokens_total",
+        refreshed="atom:metrics_last_refresh_timestamp_seconds",
+        available="atom:metrics_snapshot_available",
+    ),
+    json_page="/debug/mtp_stats",
+    quant={"bf16": ("--kv_cache_dtype", "bf16"), "fp8": ("--kv_cache_dtype", "fp8", "--index-cache-dtype", "fp8")},
+    quant_options=("--kv_cache_dtype", "--kv-cache-dtype", "--index-cache-dtype", "--index_cache_dtype"),
+    forcing=("--spec-decode-acceptance-length", "--spec-decode-acceptance-rate"),
+    missing=("acceptance of single requests",),
+    notes=(
+        "ATOM was started by flags taken from its public tree: how a newer one spells NVFP4 KV, FP4 index or the class "
+        "of its draft is not known to evalkit (--server-arg sets what it lacks)",
+    ),
+)

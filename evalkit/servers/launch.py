@@ -1,0 +1,50 @@
+"""From a Cell to a running server: the command, its environment, and what was refused before."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evalkit.servers.process import Process, free_port, start
+from evalkit.servers.profile import Profile, refuse_forced
+from evalkit.servers.spec import ServerSpec
+
+if TYPE_CHECKING:
+    from evalkit.config import Cell
+
+OFFLINE = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+
+
+def command(cell: Cell, spec: ServerSpec, profile: Profile) -> list[str]:
+    """The whole command line. What --server-arg gives comes last, so that it wins."""
+    assert profile.launch is not None
+    _, method = spec.draft_of(cell.draft)
+    model = str(cell.engine.model)
+    out = profile.launch(cell, spec, model=model, name=served_name(cell), method=method)
+    if out[0] == "python":
+        out[0] = sys.executable
+    return [*out, *profile.quant.get(cell.quant, ()), *spec.args]
+
+
+def served_name(cell: Cell) -> str:
+    """The model's name in requests."""
+    return (cell.server.served_name if cell.server else "") or cell.target
+
+
+def environment(spec: ServerSpec, profile: Profile, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What is added to the environment. A variable that forces acceptance is refused, wherever it comes from."""
+    refuse_forced(profile, spec, os.environ if base is None else base)
+    given = dict(pair.split("=", 1) for pair in spec.env)
+    return {**OFFLINE, **given}
+
+
+def launch(cell: Cell, spec: ServerSpec, profile: Profile, log: Path) -> tuple[Process, ServerSpec]:
+    """Starts the server of a cell; gives the process and the spec with its address. It is not ready yet."""
+    spec = replace(spec, port=spec.port or free_port(spec.host))
+    env = environment(spec, profile)
+    process = start(command(cell, spec, profile), name=profile.name, log=log, env=env)
+    return process, replace(spec, base_url=f"http://{spec.host}:{spec.port}/v1")

@@ -1,0 +1,54 @@
+"""llama.cpp's llama-server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evalkit.servers.profile import Profile
+from evalkit.servers.prometheus import PageMap
+from evalkit.servers.spec import ServerSpec
+
+if TYPE_CHECKING:
+    from evalkit.config import Cell
+
+METHODS = {"ngram": "ngram-simple", "draft_model": "draft-simple"}
+
+
+def launch(cell: Cell, spec: ServerSpec, *, model: str, name: str, method: str) -> list[str]:
+    """`llama-server -m GGUF`. Its weights keep the GGUF's own format: only the KV cache is set."""
+    out = [*(spec.program.split() or ["llama-server"]), "-m", model, "--alias", name]
+    out += ["--host", spec.host, "--port", str(spec.port), "-np", str(cell.engine.max_batch), "--metrics", "--no-webui"]
+    if spec.max_model_len:
+        out += ["-c", str(spec.max_model_len * cell.engine.max_batch)]
+    if cell.engine.threads:
+        out += ["-t", str(cell.engine.threads)]
+    if not cell.engine.prefix_cache:
+        out.append("--no-cache-prompt")
+    if cell.k:
+        out += ["--spec-type", METHODS[method]]
+        if method == "ngram":
+            out += ["--spec-ngram-simple-size-n", "3", "--spec-ngram-simple-size-m", str(cell.k)]
+        else:
+            out += ["-md", spec.draft_model, "--draft-max", str(cell.k)]
+    return out
+
+
+PROFILE = Profile(
+    name="llamacpp",
+    launch=launch,
+    methods=tuple(METHODS),
+    max_k=32,
+    page=PageMap(
+        steps="llamacpp:spec_decode_num_drafts_total",
+        accepted="llamacpp:spec_decode_num_accepted_tokens_total",
+        drafts="llamacpp:spec_decode_num_draft_tokens_total",
+        positions="llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
+        prompt_tokens="llamacpp:prompt_tokens_total",
+        output_tokens="llamacpp:tokens_predicted_total",
+    ),
+    quant={"float32": ("-ctk", "f32", "-ctv", "f32"), "bf16": ("-ctk", "bf16", "-ctv", "bf16")},
+    quant_options=("-ctk", "-ctv", "--cache-type-k", "--cache-type-v"),
+    per_request="timings.draft_n and timings.draft_n_accepted (no number of steps)",
+    always_drafts=False,
+    missing=("number of steps by request",),
+)

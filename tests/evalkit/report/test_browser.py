@@ -1,0 +1,255 @@
+"""The page in a real browser: it loads clean, its lists and links work, hostile text stays text, and axe finds nothing
+serious. Skips where there is no Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalkit.baseline import STRICT
+from evalkit.records import Run, Sample
+from evalkit.report.render import render_page
+from tests.evalkit.report.makers import (
+    HOSTILE,
+    RECORDED,
+    REFERENCES,
+    make_baseline,
+    make_curve,
+    make_run,
+    make_subject,
+    make_verdict,
+)
+from tools.report import FLAGS, browser
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = browser()
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: .ci/run installs one"),
+]
+SERIOUS = ("serious", "critical")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright.sync_playwright() as play:
+        started = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()
+
+
+def with_tokens(sample: Sample) -> Sample:
+    """The sample with a text for each token: w0, w1 ..., and r0, r1 ... rejected."""
+    n = 1 + sum(s.accepted_trimmed + 1 for s in sample.steps)
+    steps = tuple(replace(s, rejected=tuple(f" r{i}" for i in range(s.k - s.accepted))) for s in sample.steps)
+    pieces = tuple(f" w{i}" for i in range(n))
+    return replace(sample, pieces=pieces, text="".join(pieces), steps=steps)
+
+
+def write(folder: Path, *runs: Run) -> str:
+    base, golden = make_baseline(runs[0]), make_curve(RECORDED)
+    found = [
+        make_subject(r, make_verdict(r), label=f"run {i}", index=i, baseline=base, golden=golden, references=REFERENCES)
+        for i, r in enumerate(runs)
+    ]
+    path = folder / "page.html"
+    path.write_text(render_page(found), encoding="utf-8", errors="backslashreplace")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    a = make_run(240)
+    tokens = tuple(with_tokens(s) for s in a.samples)
+    lost = replace(tokens[20], error="timed out", scores={}, steps=(), text="", pieces=())
+    cut = replace(tokens[21], finish_reason="length", scores={STRICT: 0.0}, text="half a")
+    a = replace(a, samples=(*tokens[:20], lost, cut, *tokens[22:]))
+    other = tuple(replace(s, text=s.text + " and more") if s.doc_id % 2 else s for s in tokens)
+    return [a, replace(make_run(240, 5, id="second"), samples=other, cell={**a.cell, "k": 7, "quant": "fp8"})]
+
+
+@pytest.fixture(scope="module")
+def address(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(tmp_path_factory.mktemp("pair"), *runs)
+
+
+@pytest.fixture(scope="module")
+def alone(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(tmp_path_factory.mktemp("alone"), runs[0])
+
+
+class Tab:
+    """A page with all that it complained of and asked for."""
+
+    def __init__(self, chromium: Any, address: str, **how: Any) -> None:
+        self.page = chromium.new_page(**{"viewport": {"width": 1280, "height": 800}, **how})
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda m: self.said.append(m.text))
+        self.page.on("pageerror", lambda e: self.said.append(str(e)))
+        self.page.on("dialog", lambda d: (self.said.append(f"dialog {d.message}"), d.dismiss()))
+        self.page.on("request", lambda r: self.asked.append(r.url))
+        self.page.goto(address)
+
+    def __enter__(self) -> Tab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.page.close()
+
+
+def test_page_loads_clean_and_asks_for_nothing(chromium: Any, address: str) -> None:
+    with Tab(chromium, address) as tab:
+        tab.page.locator("#samples").scroll_into_view_if_needed()
+        tab.page.wait_for_selector("#list a")
+        assert tab.said == [] and tab.asked == [address]
+        took = tab.page.evaluate("performance.getEntriesByType('navigation')[0].domComplete")
+        assert took < 5000  # a second on an idle machine; this one may not be
+
+
+def test_filters_and_search_narrow_the_list(chromium: Any, alone: str, runs: list[Run]) -> None:
+    with Tab(chromium, alone) as tab:
+        page = tab.page
+        page.locator("#samples").scroll_into_view_if_needed()
+        page.wait_for_selector("#list a")
+        assert page.locator("#count").inner_text() == "240 of 240 samples, page 1 of 3"
+        wrong = sum(s.scores.get(STRICT) == 0 for s in runs[0].samples)
+        for value, n in (("lost", 5), ("gained", 3), ("wrong", wrong), ("failed", 1), ("truncated", 1)):
+            page.select_option("#show", value)
+            page.wait_for_function("n => document.querySelectorAll('#list a').length === n", arg=n)
+        page.select_option("#show", "all")
+        page.fill("#find", "#17")
+        page.wait_for_function("() => document.querySelectorAll('#list a').length === 1")
+        page.fill("#find", "no such words")
+        page.wait_for_function("() => document.querySelector('#count').textContent.startsWith('0 of')")
+        page.fill("#find", "")
+        page.wait_for_function("() => document.querySelectorAll('#list a').length === 100")
+        page.get_by_role("button", name="Next").click()
+        page.wait_for_function("() => document.querySelector('#list .doc').textContent === '#100'")
+        assert tab.said == []
+
+
+def test_a_link_opens_its_sample_with_its_tokens(chromium: Any, address: str, runs: list[Run]) -> None:
+    with Tab(chromium, f"{address}#sample=33&run=1") as tab:
+        page = tab.page
+        page.wait_for_selector("#detail .steps")
+        sample = next(s for s in runs[1].samples if s.doc_id == 33)
+        assert "Sample #33" in page.locator("#detail h3").inner_text()
+        assert page.locator("#detail .steps li").count() == 1 + len(sample.steps)
+        kept = page.locator("#detail .steps .kept").count()
+        assert kept == sum(s.accepted_trimmed for s in sample.steps)
+        shown = sum(len(s.rejected) for s in sample.steps if s.cut != "stop")
+        assert page.locator("#detail .steps del").count() == shown
+        first = sample.steps[0]
+        words = page.locator("#detail .steps li").nth(1).inner_text()
+        assert f"step 1: {first.accepted} of {first.k} accepted" in words
+        page.select_option("#other", "0")
+        page.wait_for_selector("#detail mark")
+        assert page.locator("#detail mark").first.inner_text() == " and more"
+        page.goto(f"{address}#sample=7&run=0")
+        page.wait_for_function("() => document.querySelector('#detail h3').textContent.includes('#7 ')")
+        page.goto(f"{address}#sample=99999&run=0")
+        page.wait_for_selector("#detail .missing")
+        assert tab.said == []
+
+
+def test_tables_sort_by_keyboard(chromium: Any, address: str) -> None:
+    with Tab(chromium, address) as tab:
+        head = tab.page.locator("table.sortable th", has_text="strict-match")
+        head.locator("button").focus()
+        tab.page.keyboard.press("Enter")
+        assert head.get_attribute("aria-sort") == "descending"
+        values = tab.page.locator("table.sortable tbody tr td:nth-child(5)")
+        numbers = [float(values.nth(i).get_attribute("data-sort")) for i in range(values.count())]
+        assert numbers == sorted(numbers, reverse=True)
+        tab.page.keyboard.press("Enter")
+        assert head.get_attribute("aria-sort") == "ascending"
+
+
+def test_hostile_output_is_inert(chromium: Any, tmp_path: Path) -> None:
+    run = make_run(60)
+    nasty = [
+        HOSTILE, "</script><script>alert(1)</script>", "<svg/onload=alert(1)>", "\u202eabc\u2066", "\x00\x01",
+        "javascript:alert(1)", "]]>--><img src=x onerror=alert(1)>", "x" * 1_000_000, "\n" * 5000, "\ud800",
+    ]  # fmt: skip
+    bad = [
+        replace(s, text=text, question=text, gold=text, category=text, extracted={STRICT: text, text[:40]: text},
+                error=text if i % 3 == 2 else "", pieces=(text,), scores={STRICT: 0.0})
+        for i, (s, text) in enumerate(zip(run.samples, nasty, strict=False))
+    ]  # fmt: skip
+    run = replace(run, samples=(*bad, *run.samples[len(bad) :]), cell={**run.cell, "target": HOSTILE})
+    with Tab(chromium, write(tmp_path, run)) as tab:
+        for doc in range(len(nasty)):
+            tab.page.evaluate("h => { location.hash = h; }", f"#sample={doc}")
+            tab.page.wait_for_function(
+                "d => document.querySelector('#detail h3')?.textContent.includes(`#${d} `)", arg=doc
+            )
+        assert tab.said == [] and len(tab.asked) == 1
+        assert tab.page.locator("#detail script, #detail img, #detail svg").count() == 0
+        shown = tab.page.evaluate("document.body.textContent")
+        assert "\u202e" not in shown and "\u2066" not in shown and "\x00" not in shown
+
+
+def test_without_the_api_or_with_damage_it_says_so(chromium: Any, alone: str, tmp_path: Path) -> None:
+    page = chromium.new_page()
+    page.add_init_script("delete window.DecompressionStream")
+    page.goto(alone)
+    assert "cannot unpack" in page.locator("#no-samples").inner_text()
+    page.close()
+    text = Path(alone.removeprefix("file://")).read_text("utf-8")
+    at = text.index('data-run="0">') + 200
+    (tmp_path / "d.html").write_text(text[:at] + "AAAA" + text[at + 4 :], "utf-8")
+    with Tab(chromium, (tmp_path / "d.html").as_uri()) as tab:
+        tab.page.locator("#samples").scroll_into_view_if_needed()
+        tab.page.wait_for_selector("#no-samples:not([hidden])")
+        assert "damaged" in tab.page.locator("#no-samples").inner_text()
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_no_page_scrolls_sideways(chromium: Any, address: str, alone: str, width: int) -> None:
+    for place in (address, f"{alone}#sample=3"):
+        with Tab(chromium, place, viewport={"width": width, "height": 844}) as tab:
+            tab.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+            if "#" in place:
+                tab.page.wait_for_selector("#detail .steps")
+            assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(chromium: Any, address: str, alone: str, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
+    for place in (f"{address}#sample=33&run=1", f"{alone}#sample=20"):
+        with Tab(chromium, place, color_scheme=scheme) as tab:
+            tab.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+            tab.page.wait_for_selector("#detail h3")
+            found = axe.run(tab.page).response["violations"]
+        told = {v["id"]: [n["html"][:200] for n in v["nodes"][:3]] for v in found if v["impact"] in SERIOUS}
+        assert told == {}
+
+
+def test_every_control_has_a_name_and_focus_goes_down_the_page(chromium: Any, address: str) -> None:
+    with Tab(chromium, address) as tab:
+        tab.page.keyboard.press("Tab")
+        assert tab.page.evaluate("document.activeElement.textContent") == "Skip to the evidence"
+        tab.page.locator("#samples").scroll_into_view_if_needed()
+        tab.page.wait_for_selector("#list a")
+        loose = "[...document.querySelectorAll('select, input')].filter(e => !e.closest('label')).length"
+        assert tab.page.evaluate(loose) == 0
+        unnamed = (
+            "[...document.querySelectorAll('svg[role=img]')].filter(s => !s.querySelector('title')?.textContent).length"
+        )
+        assert tab.page.evaluate(unnamed) == 0
+        assert tab.page.evaluate("document.querySelectorAll('[tabindex]').length") > 0
+        assert tab.page.evaluate("[...document.querySelectorAll('[tabindex]')].every(e => e.tabIndex <= 0)")
+
+
+def test_paper_has_the_evidence_and_no_controls(chromium: Any, alone: str) -> None:
+    with Tab(chromium, alone) as tab:
+        tab.page.emulate_media(media="print")
+        assert not tab.page.locator("#explorer").is_visible() and not tab.page.locator("nav").is_visible()
+        assert tab.page.locator("h1").is_visible() and tab.page.locator("table.checks").first.is_visible()
+        assert tab.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -1,0 +1,118 @@
+"""Two runs, and the best of several: what is said follows from the samples, and is not said where they can't tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evalkit import stats
+from evalkit.baseline import STRICT
+from evalkit.records import Run
+from evalkit.report import best, compare
+from tests.evalkit.report.makers import make_run, make_subject
+
+
+def wrong_at(run: Run, docs: set[int], name: str) -> Run:
+    """The run with these answers wrong and all others right."""
+    samples = tuple(
+        replace(
+            s, scores={STRICT: float(s.doc_id not in docs)}, extracted={STRICT: "7" if s.doc_id in docs else s.gold}
+        )
+        for s in run.samples
+    )
+    return replace(run, samples=samples, id=name)
+
+
+def test_flips_both_ways_with_the_exact_test() -> None:
+    run = make_run(200)
+    a, b = wrong_at(run, {1, 2, 3}, "a"), wrong_at(run, {3, 4, 5, 6, 7, 8, 9}, "b")
+    found = compare.compare(a, b)
+    assert {y.doc_id for _, y in found.lost} == {4, 5, 6, 7, 8, 9} and {y.doc_id for _, y in found.gained} == {1, 2}
+    assert found.paired == 200 and found.both_right == 191 and found.p == pytest.approx(stats.mcnemar_exact(2, 6))
+    table = compare.flip_table(found)
+    assert [row[1:] for row in table.rows] == [("191", "6 lost"), ("2 gained", "1")]
+    assert f"p {found.p:.3g}" in table.caption
+    assert compare.flipped_table("lost", found.lost).rows[0] == ("#4", run.samples[4].gold, run.samples[4].gold, "7")
+
+
+def test_other_prompts_are_compared_with_nothing() -> None:
+    a = make_run(30)
+    other = tuple(replace(s, prompt_hash="0" * 64) for s in a.samples[:10])
+    found = compare.compare(a, replace(a, samples=(*other, *a.samples[10:])))
+    assert found.paired == 20 and found.alone == (10, 10)
+    assert any(row[0] == "without a partner" for row in compare.figures_table(found).rows)
+    nothing = compare.compare(a, replace(a, samples=other))
+    assert nothing.p is None and "nothing is paired" in compare.flip_table(nothing).caption
+
+
+def test_a_failed_request_is_no_flip() -> None:
+    a = make_run(30, wrong=0)
+    dead = replace(a.samples[0], error="timed out", scores={}, text="")
+    found = compare.compare(a, replace(a, samples=(dead, *a.samples[1:])))
+    assert found.paired == 29 and not found.lost
+
+
+def test_first_divergence_is_by_token_where_tokens_are_stored() -> None:
+    a = replace(make_run(1).samples[0], text="one two three", pieces=("one", " two", " three"))
+    b = replace(a, text="one two four", pieces=("one", " two", " four"))
+    found = compare.first_divergence(a, b, "lost")
+    assert found is not None and (found.unit, found.at, found.left, found.right) == ("token", 3, " three", " four")
+    assert found.gap is None
+    told = compare.first_divergence(replace(a, gaps=(3.0, 2.0, 0.25)), b)
+    assert told is not None and told.gap == 0.25
+    found = compare.first_divergence(replace(a, pieces=()), b)
+    assert found is not None and (found.unit, found.at, found.left) == ("character", 9, "three")
+    shorter = compare.first_divergence(a, replace(a, text="one two", pieces=a.pieces[:2]))
+    assert shorter is not None and shorter.right == "(ended)"
+    assert compare.first_divergence(a, a) is None
+
+
+def test_best_is_named_only_where_every_difference_is_shown() -> None:
+    run = make_run(400, 7)
+    good, bad = wrong_at(run, set(), "good"), wrong_at(run, set(range(40)), "bad")
+    near = wrong_at(run, {1}, "near")
+    found = best.best_of([make_subject(r, label=r.id, index=i) for i, r in enumerate((bad, good))])[0]
+    assert (found.top, found.best, found.tied) == (1, True, ()) and "good is best" in found.words(["bad", "good"])
+    three = [make_subject(r, label=r.id, index=i) for i, r in enumerate((bad, good, near))]
+    found = best.best_of(three)[0]
+    assert (found.top, found.best, found.tied) == (1, False, (2,))
+    words = found.words([s.label for s in three])
+    assert "no best run" in words and "can't be told from near" in words and "bad" not in words
+    assert best.mentions(best.best_of(three), 1) == "" and best.best_of(three[:1]) == ()
+
+
+def test_runs_of_other_questions_are_never_ranked() -> None:
+    a, b = make_run(50), make_run(50, wrong=40)
+    other = tuple(replace(s, doc_hash=f"{i:064d}") for i, s in enumerate(b.samples))
+    found = best.best_of([make_subject(a), make_subject(replace(b, samples=other), index=1)])
+    assert all(not b.best and b.apart == (1 - b.top,) for b in found)
+    assert "too few documents" in found[0].words(["a", "b"])
+
+
+@pytest.mark.stat
+def test_equal_runs_are_rarely_told_apart_by_length() -> None:
+    """Seeds 0..199: two runs of the same law on 120 documents; 5 % false alarms expected, at most 11 % allowed (a
+    binomial of 200 at 0.05 exceeds 22 with chance 0.0003)."""
+    alarms = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        rate = rng.beta(8, 3, size=120)
+        runs = []
+        for _ in range(2):
+            sizes = rng.integers(4, 20, size=120)
+            runs.append({str(i): (float(rng.binomial(7 * n, p)), float(n)) for i, (n, p) in
+                         enumerate(zip(sizes, rate, strict=True))})  # fmt: skip
+        alarms += best.difference_of(*runs).p < 0.05
+    assert alarms <= 22
+
+
+def test_length_difference_sees_a_lost_token() -> None:
+    a = make_run(80)
+    steps = [replace(s, steps=tuple(replace(x, accepted=max(0, x.accepted - 1), accepted_trimmed=0) for x in s.steps))
+             for s in a.samples]  # fmt: skip
+    found = best.length_difference(replace(a, samples=tuple(steps)), a)
+    assert found is not None and found.difference < -0.5 and found.interval.high < 0 and found.p < 1e-6
+    same = best.length_difference(a, a)
+    assert same is not None and same.difference == 0 and same.p == 1.0

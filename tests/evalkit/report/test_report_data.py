@@ -1,0 +1,114 @@
+"""Markdown, the plots' data and the report command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evalkit.errors import EvalkitError
+from evalkit.judging import read_verdicts, with_verdicts
+from evalkit.outputs.document import write_json
+from evalkit.records import Run
+from evalkit.report import figures, markdown
+from evalkit.report.data import write_data
+from evalkit.report.subject import Subject
+from evalkit.report.text import inline
+from tests.evalkit.report.makers import (
+    HOSTILE,
+    RECORDED,
+    make_baseline,
+    make_curve,
+    make_run,
+    make_subject,
+    make_verdict,
+)
+
+
+@pytest.fixture(scope="module")
+def pair() -> list[Subject]:
+    runs = [make_run(120, k, id=f"run-{k}") for k in (5, 7)]
+    golden = make_curve(RECORDED)
+    return [
+        make_subject(r, make_verdict(r), label=f"K={r.cell['k']}", index=i, baseline=make_baseline(r), golden=golden)
+        for i, r in enumerate(runs)
+    ]
+
+
+def test_every_plot_has_its_data_in_both_formats(pair: list[Subject], tmp_path: Path) -> None:
+    files = write_data(pair, tmp_path / "data")
+    names = {p.name for p in figures.plots(pair)}
+    assert {f.stem for f in files} == names | {"runs"} and "survival" in names and "calibration" in names
+    for file in files:
+        frame = pd.read_csv(file)
+        other = pd.read_parquet(file.with_suffix(".parquet"))
+        assert list(frame.columns) == list(other.columns) and len(frame) == len(other) > 0
+        if "label" in frame:
+            assert set(frame["run"]) <= {"run-5", "run-7"}
+    survival = pd.read_csv(tmp_path / "data" / "survival.csv")
+    here = survival[survival["run"] == "run-7"]["share"]
+    assert list(here) == pytest.approx([p.survival for p in pair[1].curve])
+    with pytest.raises(EvalkitError, match="cannot write"):
+        write_data(pair, files[0])
+
+
+def test_markdown_of_one_run_and_of_two(pair: list[Subject]) -> None:
+    one = markdown.page_markdown(pair[1:])
+    assert one.startswith("**inconclusive**: Can't tell yet") and "| Does it answer as well? | inconclusive |" in one
+    assert "run-7" in one and "git checkout" in one
+    two = markdown.page_markdown(pair)
+    assert "| run | K | quant mode |" in two and "exact McNemar" in two and "run-5" in two and "run-7" in two
+    rows = [line for line in two.splitlines() if line.startswith("|")]
+    assert rows and all(line.endswith("|") for line in rows)
+
+
+def test_markdown_can_hold_no_markup_link_or_mention() -> None:
+    told = inline("a|b <script> `x` [l](https://evil) @someone #12 www.x.y \u202e *b* _i_\nnew")
+    assert "\n" not in told and "<" not in told and "](" not in told.replace("\\]", "") and "\u202e" not in told
+    assert "@" not in told and "https://" not in told and "www." not in told and "\\|" in told
+    run = make_run(30)
+    hostile = replace(run, id=HOSTILE, cell={**run.cell, "target": HOSTILE}, provenance={"command": "```\n" + HOSTILE})
+    text = markdown.page_markdown([make_subject(hostile, make_verdict(hostile), label="x")])
+    outside = "".join(text.split("````sh")[0:1])
+    assert "<script>" not in outside and "\u202e" not in text and "````sh" in text
+
+
+def test_verdicts_are_read_back_as_they_were(tmp_path: Path) -> None:
+    run = make_run(30)
+    verdict = make_verdict(run)
+    assert read_verdicts(write_json([verdict], [run], tmp_path / "one")) == [verdict]
+    found = with_verdicts([run, replace(run, id="other")], [verdict])
+    assert found[0] is not None and found[0].verdict == verdict and found[1] is None
+    with pytest.raises(EvalkitError, match="is of run"):
+        with_verdicts([replace(run, id="other")], [verdict])
+    for text in ("{", "[1]", json.dumps({"outcome": "maybe", "checks": [], "run_id": "x"}), '{"a": NaN}'):
+        (tmp_path / "bad").write_text(text)
+        with pytest.raises(EvalkitError, match="no verdict"):
+            read_verdicts(tmp_path / "bad")
+    with pytest.raises(EvalkitError, match="does not exist"):
+        read_verdicts(tmp_path / "nothing")
+
+
+def test_many_runs_are_spread_over_plots_and_labels_tell_them_apart() -> None:
+    runs: list[Run] = [
+        make_run(40, k, id=f"{k}-{quant}", cell={**make_run(1, k).cell, "quant": quant})
+        for quant in ("float32", "fp8", "nvfp4") for k in (3, 5, 7)
+    ]  # fmt: skip
+    found = [make_subject(r, label=f"K={r.cell['k']} {r.cell['quant']}", index=i) for i, r in enumerate(runs)]
+    groups = figures.groups(found)
+    assert [name for name, _ in groups] == ["float32", "fp8", "nvfp4"] and all(len(g) == 3 for _, g in groups)
+    names = [p.name for p in figures.plots(found)]
+    assert len(names) == len(set(names)) and "survival-fp8" in names
+
+
+def test_a_plot_is_inline_follows_the_style_and_says_what_it_shows(pair: list[Subject]) -> None:
+    plot = next(p for p in figures.plots(pair) if p.name == "histogram")
+    (made,) = figures.drawn([plot])
+    assert made.markup.startswith("<svg") and 'role="img"' in made.markup and plot.alt.split(";")[0] in made.markup
+    assert "xmlns" not in made.markup and "http" not in made.markup and len(made.markup) < 40_000
+    assert "var(--s0)" in made.markup and "#1111" not in made.markup and "#0" not in made.markup.replace("url(#", "")
+    share = next(r["share"] for r in plot.data if r["run"] == "K=7" and r["accepted"] == 7)
+    assert share == pytest.approx(pair[1].acceptance.histogram[7] / pair[1].acceptance.steps)

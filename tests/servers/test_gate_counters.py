@@ -1,0 +1,123 @@
+"""The gate on acceptance that a server counted: it decides, says what from, and never passes on doubtful counts."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evalkit.acceptance import of_run
+from evalkit.console import run_rows
+from evalkit.errors import EvalkitError
+from evalkit.gate import judge
+from evalkit.golden import Curve, GoldenValue
+from evalkit.records import Outcome, RequestCounts, Run, Sample
+from evalkit.runfile import pack_sample, unpack_sample
+from evalkit.servers.counters import Reading
+from evalkit.show import run_text
+
+N, K = 120, 4
+MARKS = {"target_sha": "t", "draft_sha": "d", "task_sha": "q", "draft_width": "k", "temperature": 0.0}
+
+
+def slices_of(n: int, length: float, spread: float = 0.05) -> tuple[tuple[int, int], ...]:
+    rng = np.random.default_rng(4)
+    return tuple((400, int(400 * (length - 1 + rng.normal(0, spread)))) for _ in range(n))
+
+
+def reading(length: float = 3.0, **words: Any) -> Reading:
+    slices = slices_of(20, length)
+    steps, accepted = (sum(x[i] for x in slices) for i in range(2))
+    known: dict[str, Any] = {
+        "kind": "counters", "source": "vllm's /metrics", "k": K, "steps": steps, "accepted": accepted,
+        "drafts": K * steps, "slices": slices, "overlap": 0.8, "requests": N, "output_tokens": accepted + steps,
+    }  # fmt: skip
+    return Reading(**(known | words))
+
+
+def run_of(found: Reading | None, *, k: int = K, **more: Any) -> Run:
+    samples = tuple(
+        Sample(doc_id=i, doc_hash=hashlib.sha256(f"{i}".encode()).hexdigest(), prompt_hash="p", question="q", gold="1",
+               text="#### 1", finish_reason="stop", tokens=30, scores={"strict-match": 1.0, "flexible-extract": 1.0},
+               **more)
+        for i in range(N)
+    )  # fmt: skip
+    cell = {"target": "m", "draft": "dspark", "task": "t", "k": k, "quant": "fp8", "temperature": 0.0, "server": {}}
+    return Run(id="r", complete=True, cell=cell, fingerprint=MARKS, provenance={}, samples=samples, expected=N,
+               task_size=N, counters={"acceptance": found.to_json()} if found else {})  # fmt: skip
+
+
+def golden(length: float) -> Curve:
+    value = GoldenValue(k=K, accepted_length=length, mode="thinking_off", source="g.yaml", se=0.01, clusters=500,
+                        fingerprint=MARKS)  # fmt: skip
+    return Curve(model="m", source="g.yaml", values={"thinking_off": {K: value}})
+
+
+def checks(run: Run, curve: Curve | None = None) -> dict[str, Any]:
+    return {c.name: c for c in judge(run, baseline=None, golden=curve).checks}
+
+
+@pytest.mark.parametrize(
+    ("length", "outcome"), [(3.0, Outcome.PASS), (3.6, Outcome.FAIL), (3.16, Outcome.INCONCLUSIVE)]
+)
+def test_counters_decide_against_a_golden_value(length, outcome):
+    found = checks(run_of(reading()), golden(length))
+    assert found["acceptance source"].outcome is Outcome.PASS
+    assert found["accepted length"].outcome is outcome and "20 pieces of time" in found["accepted length"].message
+
+
+@pytest.mark.parametrize("words", [
+    {"problems": ("the server was restarted",)}, {"requests": N // 2}, {"k": 3, "drafts": 3 * 8000},
+])  # fmt: skip
+def test_doubtful_counters_never_pass(words):
+    run = run_of(reading(**words))
+    assert checks(run, golden(3.0))["acceptance source"].outcome is Outcome.INCONCLUSIVE
+    assert judge(run, baseline=None, golden=golden(3.0)).outcome is not Outcome.PASS
+
+
+def test_counters_without_a_spread_are_inconclusive():
+    found = checks(run_of(reading(slices=(), overlap=1.0)), golden(3.0))["accepted length"]
+    assert found.outcome is Outcome.INCONCLUSIVE and "show no spread" in found.message
+
+
+def test_c45_no_counters_fail_and_counters_that_contradict_are_no_figure():
+    assert checks(run_of(None))["acceptance source"].outcome is Outcome.FAIL
+    broken = reading(accepted=10**6, problems=("expected 0 <= accepted <= drafts",))
+    assert of_run(run_of(broken)).accepted_length is None
+    assert checks(run_of(broken))["acceptance source"].outcome is Outcome.FAIL
+
+
+def test_c55_a_draft_that_does_nothing_is_seen_in_counters():
+    dead = reading(accepted=0, slices=tuple((400, 0) for _ in range(20)))
+    assert checks(run_of(dead), golden(3.0))["draft"].outcome is Outcome.FAIL
+
+
+def test_forced_counters_are_seen_by_their_histogram():
+    steps = 8000
+    forced = reading(
+        steps=steps, accepted=2 * steps + 320, drafts=4 * steps, survival=(steps, steps, 320, 0), slices=()
+    )
+    assert checks(run_of(forced), golden(3.04))["real acceptance"].outcome is Outcome.FAIL
+
+
+def test_totals_of_each_request_are_clustered_by_document():
+    run = run_of(None, counts=RequestCounts(steps=10, accepted=19, drafts=40))
+    found = of_run(run)
+    assert (found.source, found.accepted_length, found.clusters) == ("totals of each request", 2.9, N)
+    assert checks(run, golden(2.9))["accepted length"].outcome is Outcome.PASS
+    with pytest.raises(EvalkitError, match="expected 0 <= accepted"):
+        of_run(run_of(None, counts=RequestCounts(steps=10, accepted=50, drafts=40)))
+
+
+def test_k_0_of_a_server_has_no_acceptance_to_judge():
+    assert "acceptance source" not in checks(run_of(None, k=0))
+
+
+def test_what_is_shown_says_where_it_is_from(tmp_path):
+    run = run_of(reading(survival=()))
+    assert ("acceptance", "from counters of vllm's /metrics") in run_rows(run)
+    assert "counters of vllm's /metrics" in run_text(run)
+    sample = run_of(None, counts=RequestCounts(steps=1, accepted=2, drafts=4), attempts=3, reasoning="hm").samples[0]
+    assert unpack_sample(pack_sample(sample), tmp_path)[0] == sample
