@@ -7,8 +7,12 @@ build folder, so that a killed recipe goes on and no figure of the card is typed
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import load_file, save_file
 
 from evalkit.baseline import record_baseline
 from evalkit.config import REFERENCE, ROOT, Cell
@@ -23,17 +27,16 @@ from evalkit.store import find_run, list_runs, load_run
 BUILD = ROOT / "build" / "reference"
 TARGET, DRAFT, WEAK, EAGLE3 = "gradeschool-m3", "dspark", "dspark-weak", "eagle3"
 KS = (3, 5, 7)
+QUANTS = ("bf16", "fp8", "nvfp4", "ptpc-fp8", "m31flash-c1-4", "m31flash-c32-48")
 
 
 def measure(runs_dir: Path, threads: int) -> Measured:
     """Run every cell of the card, or take a complete run of the same cell and checkpoints."""
 
-    def cell(
-        k: int, quant: str = "float32", draft: str = DRAFT, shots: int = 0, width: str = "k", temperature: float = 0.0
-    ) -> Run:
+    def cell(k: int, quant: str = "float32", draft: str = DRAFT, width: str = "k", **settings: Any) -> Run:
         wanted = Cell.make(
-            model=TARGET, draft=draft, k=k, quant=quant, shots=shots, draft_width=width, temperature=temperature,
-            threads=threads,
+            **{"model": TARGET, "draft": draft, "k": k, "quant": quant, "shots": 0, "draft_width": width,
+               "threads": threads, **settings}
         )  # fmt: skip
         return kept(wanted, runs_dir) or run_cell(wanted, runs_dir=runs_dir, watcher=Progress())
 
@@ -42,11 +45,31 @@ def measure(runs_dir: Path, threads: int) -> Measured:
         drafted={k: cell(k) for k in KS},
         weak={k: cell(k, draft=WEAK) for k in KS},
         eagle3={k: cell(k, draft=EAGLE3) for k in KS},
-        quant={q: cell(7, quant=q) for q in ("bf16", "fp8", "nvfp4")},
+        damaged={name: cell(0, model=str(folder)) for name, folder in damaged(BUILD / "damaged").items()},
+        quant={q: cell(7, quant=q) for q in QUANTS},
         few_shot=cell(7, shots=5),
         block={k: cell(k, width="block") for k in KS[:-1]},  # at K=7 both widths are one
         sampled=cell(7, temperature=1.0),
     )
+
+
+def damaged(folder: Path) -> dict[str, Path]:
+    """Copies of the target that an engine with a fault would compute, by the fault."""
+    source = REFERENCE / "target"
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    sparse = config["sparse_attention_config"]
+    recent = config | {"sparse_attention_config": sparse | {"sparse_local_block": sparse["sparse_topk_blocks"]}}
+    tensors = load_file(source / "model.safetensors")
+    no_bias = {n: t * 0.0 if n.endswith("e_score_correction_bias") else t for n, t in tensors.items()}
+    faults = {"the last blocks, whatever the index says": (recent, tensors), "no correction bias": (config, no_bias)}
+    made = {}
+    for (name, (fault, weights)), path in zip(faults.items(), ("recent-blocks", "no-bias"), strict=True):
+        made[name] = folder / path
+        made[name].mkdir(parents=True, exist_ok=True)
+        (made[name] / "config.json").write_text(json.dumps(fault, indent=2) + "\n", encoding="utf-8")
+        (made[name] / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
+        save_file(weights, made[name] / "model.safetensors")
+    return made
 
 
 def kept(cell: Cell, runs_dir: Path) -> Run | None:

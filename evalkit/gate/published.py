@@ -61,13 +61,18 @@ def _of_run(
     return found
 
 
-def compare_counts(correct: int, n: int, ref: ReferenceScore, margin: float, alpha: float, name: str = "") -> Check:
-    """A score against a published one, on different samples: Miettinen and Nurminen's score test and interval."""
+def compare_counts(
+    correct: int, n: int, ref: ReferenceScore, margin: float, alpha: float, name: str = "", exact: bool = True
+) -> Check:
+    """A score against a published one, on different samples: Miettinen and Nurminen's score test and interval.
+
+    exact: see stats.two_proportion_test; False gives the digits of statsmodels, with which figures were published.
+    """
     level = 1 - 2 * alpha
     p, q = correct / n, ref.correct / ref.n
-    test = stats.two_proportion_test(correct, n, ref.correct, ref.n, -margin)
-    span = stats.two_proportion_interval(correct, n, ref.correct, ref.n, level)
-    wide = stats.two_proportion_interval(correct, n, ref.correct, ref.n, 0.95)
+    test = stats.two_proportion_test(correct, n, ref.correct, ref.n, -margin, exact=exact)
+    span = stats.two_proportion_interval(correct, n, ref.correct, ref.n, level, exact=exact)
+    wide = stats.two_proportion_interval(correct, n, ref.correct, ref.n, 0.95, exact=exact)
     outcome = decide(test, alpha)
     mde = stats.mde_unpaired((correct + ref.correct) / (n + ref.n), n, ref.n, alpha)
     needed = stats.needed_n(p, q, ref.n, p - q + margin, alpha)
@@ -77,7 +82,7 @@ def compare_counts(correct: int, n: int, ref: ReferenceScore, margin: float, alp
         f"{points(span.high)}, 95 % {points(wide.low)} .. {points(wide.high)}, "
         f"p {test.p_above:.2g} for a loss under {100 * margin:g} pt"
     )
-    if stats.two_proportion_test(correct, n, ref.correct, ref.n, 0.0).statistic > TOO_GOOD:
+    if stats.two_proportion_test(correct, n, ref.correct, ref.n, 0.0, exact=exact).statistic > TOO_GOOD:
         message += (
             f"; warning: {points(p - q)} is over {TOO_GOOD:g} standard errors above it: too good to be believed unread"
         )

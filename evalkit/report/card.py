@@ -18,19 +18,25 @@ _INTRO = """# gradeschool-m3: the embedded target and its drafts
 
 A small model that lets the whole path from prompt to verdict run on a CPU, without a download: a target in
 MiniMax-M3's form (grouped-query attention, per-head QK norm before partial RoPE, Gemma-style RMSNorm,
-SwiGLU-OAI; all layers dense for now, no MoE and no block-sparse attention), a DSpark draft on its hidden
-states, a deliberately weak one for the gate to refuse, and an EAGLE3 draft. It solves the word problems of
-`tasks/gradeschool` and nothing else. Made by `make reference`; this page is written by it, do not edit.
+SwiGLU-OAI; experts with sigmoid routing, a correction bias and shared experts; block-sparse attention with an
+index, in layers that are not the same as those with experts), drafts on its hidden states, and a deliberately
+weak draft for the gate to refuse. It solves the word problems of `tasks/gradeschool` and nothing else. Made by
+`make reference`; this page is written by it, do not edit.
 
 - `target/`: config.json, tokenizer.json (byte-level BPE, digits apart), float32 safetensors
 - `draft/`, `draft-weak/`: DeepSpec's DSpark layout; embedding and head are the target's and not stored again
-- `draft-eagle3/`: EAGLE3's published layout, with a head of its own and the target's embedding
+- `draft-eagle3/`: EAGLE3's layout
 - `training.json`: plans, losses and times of the training run
 
 Training rows are shorter than the context that config.json allows (see the plan below): longer prompts run,
 but nothing was learnt about them. None of the test questions is in the training stream (checked by hash).
-In the later part of training, K and V of a share of the steps passed through NVFP4 and back, with a
-straight-through gradient. The drafts learnt from the target's own greedy answers.
+Choosing blocks passes no gradient, so the index learnt from a loss of its own: the divergence between the share
+of the layer's attention on each block and the softmax of the block scores (the query's own block left out, the
+trunk left alone). The target was trained with dense attention first, then with the chosen blocks alone. The
+router's bias moved by a fixed step towards even load, without a gradient; near the end the routers were tilted
+on purpose towards some experts, and a last stretch let the bias take that back, so that an engine which forgets
+the bias is seen. In the later part K, V and index keys passed through NVFP4 and back, with a straight-through
+gradient. The drafts learnt from the target's own greedy answers.
 """
 
 
@@ -41,9 +47,10 @@ class Measured:
     plain: Run  # K=0, float32
     drafted: dict[int, Run]  # by K, float32
     weak: dict[int, Run]
-    eagle3: dict[int, Run]
     quant: dict[str, Run]  # K=7, by quant mode
     few_shot: Run  # K=7, 5 shots
+    eagle3: dict[int, Run]  # by K, float32
+    damaged: dict[str, Run]  # K=0, float32, of a target that lacks a part, by what it lacks
     block: dict[int, Run]  # by K, drafted at block width
     sampled: Run  # K=7, temperature 1: what the confidence head was trained to predict
 
@@ -51,7 +58,8 @@ class Measured:
 def write_card(found: Measured, folder: Path) -> Path:
     """Write README.md into the checkpoints' folder and return its path."""
     training = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-    parts = [_INTRO, *_training(training, folder), *_scores(found), *_acceptance(found), *_calibration(found)]
+    parts = [_INTRO, *_training(training, folder), *_scores(found), *_damaged(found), *_acceptance(found)]
+    parts += _calibration(found)
     atomic_write(folder / "README.md", "\n".join(parts) + "\n")
     return folder / "README.md"
 
@@ -63,12 +71,12 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _training(training: dict[str, Any], folder: Path) -> list[str]:
     rows = []
-    for name in ("target", "draft", "draft-weak", "draft-eagle3"):
-        part = training[name]
+    for name, part in ((n, p) for n, p in training.items() if isinstance(p, dict)):
         last = ", ".join(f"{k} {v:.4f}" for k, v in part["last_50_steps"].items())
         tokens = text.count(part["tokens"]) if part["tokens"] else "-"
         size = (folder / name / "model.safetensors").stat().st_size
-        rows.append([name, text.count(part["plan"]["steps"]), tokens, last, text.duration(part["cpu_seconds"]),
+        steps = part["plan"]["steps"] + part["plan"].get("settle", 0)
+        rows.append([name, text.count(steps), tokens, last, text.duration(part["cpu_seconds"]),
                      text.duration(part["wall_seconds"]), text.count(size)])  # fmt: skip
     columns = ("part", "steps", "training tokens", "last 50 steps, mean", "CPU time", "wall time", "bytes")
     plan = training["target"]["plan"]
@@ -101,6 +109,14 @@ def _scores(found: Measured) -> list[str]:
                      gate, text.duration(run.seconds)])  # fmt: skip
     columns = ("cell", "strict-match", "lost / gained", "same text as K=0", "gate", "time")
     return ["## Score on the test split\n", _table(columns, rows)]
+
+
+def _damaged(found: Measured) -> list[str]:
+    """What the score says of an engine that gets a part of the architecture wrong."""
+    rows = [["complete", text.score(_correct(found.plain), len(found.plain.samples))]]
+    rows += [[name, text.score(_correct(run), len(run.samples))] for name, run in found.damaged.items()]
+    words = "## With a part of the architecture wrong, K=0, float32\n\nThe sizes were chosen so that these are seen.\n"
+    return [words, _table(("target", "strict-match"), rows)]
 
 
 def _acceptance(found: Measured) -> list[str]:

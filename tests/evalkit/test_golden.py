@@ -146,7 +146,7 @@ def test_record_and_read_back(tmp_path: Path) -> None:
     assert sum(value.histogram) == 720
     assert value.se is not None and value.interval is not None
     assert value.interval[0] < value.accepted_length < value.interval[1]
-    assert value.fingerprint == MARKS | {"quant": "float32"}
+    assert value.fingerprint == MARKS | {"quant": "float32", "endpoint": "engine", "shots": 0, "template": "none"}
     assert sorted(p.name for p in tmp_path.iterdir()) == [evidence_path(path).name, path.name]  # nothing else is left
 
     by_inferencex = yaml.safe_load(path.read_text())  # as its readers do: model, mode, K, a plain number

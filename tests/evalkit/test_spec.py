@@ -301,12 +301,12 @@ def test_nine_stored_cells_are_judged_without_torch_in_two_seconds_of_cpu(tmp_pa
     shutil.copy(ROOT / "golden" / "gradeschool-m3_dspark.yaml", tmp_path)
     code = (
         "import sys, time; from evalkit.cli import main; "
-        f"rc = main(['gate', {str(path)!r}, '--runs-dir', {str(tmp_path / 'runs')!r}, '--json']); "
+        f"rc = main(['gate', {str(path)!r}, '--runs-dir', {str(tmp_path / 'runs')!r}, '--json', '-']); "
         "heavy = [m for m in ('torch', 'lm_eval', 'pandas', 'datasets') if m in sys.modules]; "
         "print(rc, heavy, time.process_time(), file=sys.stderr)"
     )
     started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     rc, heavy, cpu = done.stderr.split(maxsplit=1)[0], "[]" in done.stderr, float(done.stderr.split()[-1])
-    assert rc in ("1", "3") and heavy and len(json.loads(done.stdout)) == 9
+    assert rc in ("1", "3") and heavy and len(json.loads(done.stdout)["verdicts"]) == 9
     assert cpu < 2.0, f"{cpu:.1f} s of processor time, {time.monotonic() - started:.1f} s in all"
