@@ -58,9 +58,10 @@ class SamplingParams:
 class Step:
     """One decode step of one request.
 
-    A verify step has `k` >= 1 drafts proposed; `accepted` of them were kept by the verify rule, before
-    any trimming; `accepted_trimmed` of them are in the output. The target adds its own token to each
-    step. `k` == 0 is a step without a draft, which no acceptance figure counts.
+    A verify step has `k` >= 1 drafts verified: all that were proposed, unless their confidences chose
+    fewer. `accepted` of them were kept by the verify rule, before any trimming; `accepted_trimmed` of
+    them are in the output. The target adds its own token to each step. `k` == 0 is a step without a
+    draft, which no acceptance figure counts.
     0 <= accepted_trimmed <= accepted <= k always holds.
     """
 
@@ -69,6 +70,7 @@ class Step:
     accepted_trimmed: int
     cut: Cut = Cut.NONE
     confidence: tuple[float, ...] = ()  # the draft's own, one a position, where it has a confidence head
+    forced: bool = False  # `accepted` was drawn, not verified
     rejected: tuple[int, ...] = ()  # ids of the drafts after the accepted ones, where the engine keeps them
 
     def __post_init__(self) -> None:
@@ -102,6 +104,7 @@ class Completion:
     steps: tuple[Step, ...] = ()
     forced: bool = False  # acceptance was drawn, not verified: no scorer may take this text
     seconds: float = 0.0  # from admission to the last token
+    gaps: tuple[float, ...] = ()  # top-two logit gap of the target at each of token_ids; () where not asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

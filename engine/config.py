@@ -13,6 +13,7 @@ from engine.errors import EngineError, nearest
 from engine.mode import DTYPES, QuantMode
 
 __all__ = ["DTYPES", "MAX_K", "DraftConfig", "EngineConfig", "ModelConfig", "QuantMode", "nearest"]
+VERIFY = ("standard", "block", "forced")
 MAX_K = 7  # the block size every shipped draft is trained at
 MAX_EXTERNAL_K = 32  # of a draft that an engine outside runs
 
@@ -25,6 +26,10 @@ class EngineConfig:
     `draft_path` is a checkpoint folder where the method has weights. `draft_width` "k" drafts blocks of K slots, as
     ATOM does; "block" drafts the trained block size and keeps the first K, as DeepSpec does: two different drafts, so
     it is recorded.
+    `verify` is the rule that accepts drafts: "standard" judges them one by one, "block" the block as a whole (the same
+    law, as many drafts or more); "forced" draws acceptance with `forced_length` as its mean, for speed runs, and the
+    text means nothing. `confidence_threshold` and `verify_rows` let the draft's confidences choose how many drafts are
+    verified, see engine.confidence; with `verify_rows` a sampled text depends on what else is in the batch.
     `quant` is what QuantMode.parse takes. `online_quant_config` is ATOM's JSON, see engine.quant.online; "" quantises
     the weights as `quant` says.
     """
@@ -34,6 +39,11 @@ class EngineConfig:
     draft_path: Path | None = None
     k: int = 0
     draft_width: str = "k"
+    verify: str = "standard"  # standard | block | forced
+    forced_length: float = 0.0  # accepted length that forced acceptance draws; 0: acceptance is verified
+    confidence_threshold: float = 0.0  # verify a draft only while every confidence reaches this; 0: all
+    verify_rows: int = 0  # rows of one verify tick, the surest drafts first; 0: no limit
+    gaps: bool = False  # note the target's top-two logit gap at each token
     quant: str = "float32"
     online_quant_config: str = ""
     dtype: str = "auto"  # float32 | bf16 | auto
@@ -60,6 +70,7 @@ class EngineConfig:
             raise EngineError(f"K is {self.k} but no draft is named", "name a draft, or use K=0")
         if self.draft_width not in ("k", "block"):
             raise EngineError(f"unknown draft width {self.draft_width!r}", "use k or block")
+        self._check_verify()
         object.__setattr__(self, "quant", QuantMode.canonical(self.quant))  # one setting, one spelling
         if self.dtype not in (*DTYPES, "auto"):
             raise EngineError(f"unknown dtype {self.dtype!r}", f"use auto or one of {', '.join(DTYPES)}")
@@ -68,6 +79,32 @@ class EngineConfig:
         for name in ("max_batch", "max_batched_tokens", "page_size"):
             if getattr(self, name) < 1:
                 raise EngineError(f"{name} is {getattr(self, name)}", "give a number of at least 1")
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the draft's confidences choose how many drafts are verified."""
+        return bool(self.k and (self.confidence_threshold or self.verify_rows))
+
+    def _check_verify(self) -> None:
+        if self.verify not in VERIFY:
+            hint = nearest(self.verify, VERIFY)
+            raise EngineError(f"unknown verify rule {self.verify!r}", f"{hint}use one of {', '.join(VERIFY)}")
+        forced, length = self.verify == "forced", self.forced_length
+        if forced != bool(length):
+            raise EngineError(f"verify is {self.verify} and forced_length {length:g}", "give both, or neither")
+        if forced and not self.k:
+            raise EngineError("forced acceptance at K=0: there is no draft to accept", "use a K of at least 1")
+        if forced and not 1.0 <= length <= self.k + 1:
+            raise EngineError(f"forced_length is {length:g} at K={self.k}",
+                              f"give a length from 1 to {self.k + 1}, the target's token included")  # fmt: skip
+        if not 0.0 <= self.confidence_threshold <= 1.0:
+            raise EngineError(f"confidence_threshold is {self.confidence_threshold:g}", "give a number from 0 to 1")
+        if self.verify_rows and self.verify_rows < self.max_batch:
+            raise EngineError(f"verify_rows is {self.verify_rows}, a tick of {self.max_batch} sequences has a row each",
+                              f"give at least {self.max_batch}, or a smaller batch")  # fmt: skip
+        if forced and self.scheduled:
+            raise EngineError("forced acceptance with confidences that choose the drafts: its mean would not be met",
+                              "leave confidence_threshold and verify_rows at 0")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

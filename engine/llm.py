@@ -59,7 +59,7 @@ class LLM:
         self.scheduler = Scheduler(
             self.pool, max_batch=config.max_batch, max_batched_tokens=config.max_batched_tokens, k=config.k
         )
-        self.runner = Runner(self.target, self.drafter, self.cache, config.k)
+        self.runner = Runner(self.target, self.drafter, self.cache, config)
         self._added: dict[str, Sequence] = {}
 
     @property
@@ -72,6 +72,7 @@ class LLM:
             "decode_ticks": run.decode_ticks,
             "decode_rows": run.decode_rows,
             "verify_steps": run.verify_steps,
+            "drafts_left_out": run.drafts_left_out,
             "preemptions": plan.preemptions,
             "cached_tokens": plan.cached_tokens,
             "peak_pages": plan.peak_pages,
@@ -246,6 +247,7 @@ class LLM:
             watch=self.tokenizer.watch(plain) if plain else None,
             run_seed=self.config.seed,
             table=PageTable(self.pool),
+            forced=self.config.verify == "forced",
         )
         longest = min(len(prompt) + seq.limit + self.config.k, self.max_model_len)
         need = self.pool.pages_for(longest)
@@ -270,7 +272,11 @@ class LLM:
             return given
         if self.config.draft not in DRAFTERS:
             raise EngineError(f"the draft {self.config.draft} has no checkpoint to load", "hand LLM a drafter object")
-        return DRAFTERS[self.config.draft](self.config, self.target)
+        made = DRAFTERS[self.config.draft](self.config, self.target)
+        if self.config.scheduled and getattr(made.draft, "confidence", None) is None:
+            raise EngineError(f"the draft {self.config.draft} gives no confidences to choose drafts by",
+                              "leave confidence_threshold and verify_rows at 0")  # fmt: skip
+        return made
 
     def _max_model_len(self) -> int:
         longest = self.target.cfg.max_positions

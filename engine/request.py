@@ -10,6 +10,8 @@ from engine.prefix_cache import PageTable
 from engine.sampling import request_key
 from engine.tokenizer import StopWatch
 
+Gaps = list[float] | tuple[()]
+
 
 class Sequence:
     """One request in the engine. `tokens` are the prompt and what was committed after it.
@@ -28,9 +30,11 @@ class Sequence:
         watch: StopWatch | None,
         run_seed: int,
         table: PageTable,
+        forced: bool = False,
     ) -> None:
         self.request, self.params = request, request.params
         self.greedy = request.params.temperature == 0.0
+        self.forced = forced  # its steps' acceptance is drawn
         self.key = request_key(run_seed, request.params.seed)
         self.tokens = list(prompt)
         self.prompt_len = len(prompt)
@@ -41,6 +45,7 @@ class Sequence:
         self.stored = 0
         self.cached_tokens = 0
         self.steps: list[Step] = []
+        self.gaps: list[float] = []  # of the output tokens, where the runner gives them
         self.finish_reason: FinishReason | None = None
         self.stop_hit = ""
         self.admitted_at: float | None = None
@@ -64,23 +69,38 @@ class Sequence:
         """The K this sequence can use: k drafts and the target's token must fit in the context."""
         return min(k, self.max_len - len(self.tokens) - 1)
 
-    def commit_first(self, token: int) -> None:
+    def commit_first(self, token: int, gaps: Gaps = ()) -> None:
         """Commit the token that prefill gives; it belongs to no step."""
-        self._append([token])
+        self._append([token], gaps)
 
     def commit_step(
-        self, new: list[int], k: int, confidence: tuple[float, ...] = (), rejected: tuple[int, ...] = ()
+        self,
+        new: list[int],
+        k: int,
+        confidence: tuple[float, ...] = (),
+        rejected: tuple[int, ...] = (),
+        gaps: Gaps = (),
     ) -> None:
-        """Commit a decode step: `new` is its accepted drafts and then the target's own token."""
-        kept, cut = self._append(new)
+        """Commit a decode step: `new` is its accepted drafts and then the target's own token.
+
+        gaps: of the rows that gave `new`, or more of them, or none.
+        """
+        kept, cut = self._append(new, gaps)
         accepted = len(new) - 1
         self.stored = min(self.stored + 1 + accepted, len(self.tokens))
         self.steps.append(
-            Step(k=k, accepted=accepted, accepted_trimmed=min(accepted, kept), cut=cut, confidence=confidence,
-                 rejected=rejected)
-        )  # fmt: skip
+            Step(
+                k=k,
+                accepted=accepted,
+                accepted_trimmed=min(accepted, kept),
+                cut=cut,
+                confidence=confidence,
+                rejected=rejected,
+                forced=self.forced,
+            )
+        )
 
-    def _append(self, new: list[int]) -> tuple[int, Cut]:
+    def _append(self, new: list[int], gaps: Gaps) -> tuple[int, Cut]:
         """Append `new` up to the first stop or the limit; returns how many were kept and why not all."""
         room = self.limit - self.emitted
         kept = min(len(new), room)
@@ -92,6 +112,7 @@ class Sequence:
                     self.finish_reason, kept = FinishReason.STOP, i + 1
                     break
         self.tokens += new[:kept]
+        self.gaps += gaps[:kept]
         if kept == len(new):
             return kept, Cut.NONE
         return kept, Cut.STOP if self.finish_reason is FinishReason.STOP else Cut.LIMIT
@@ -137,5 +158,7 @@ class Sequence:
             finish_reason=self.finish_reason,
             stop_hit=self.stop_hit,
             steps=tuple(self.steps),
+            forced=self.forced,
             seconds=self.seconds,
+            gaps=tuple(self.gaps),
         )

@@ -8,22 +8,25 @@ from torch import Tensor
 
 from engine.attention import PagedAttend
 from engine.batch import Batch
+from engine.confidence import verified
+from engine.config import EngineConfig
 from engine.draft import Drafter, Proposal
 from engine.errors import EngineError
 from engine.kv_cache import KVCache
 from engine.model import Target
 from engine.prefix_cache import PageTable
-from engine.request import Sequence
+from engine.request import Gaps, Sequence
 from engine.sampling import Laws, Purpose, draw, probabilities, uniforms
 from engine.scheduler import Chunk, Plan
-from engine.verify import Decision, accept_greedy, accept_sampled
+from engine.verify import Decision, accept_block, accept_forced, accept_greedy, accept_sampled
 
 
 class Runner:
     """Runs plans on a target with a draft, and commits what they give to the sequences."""
 
-    def __init__(self, target: Target, drafter: Drafter | None, cache: KVCache, k: int) -> None:
-        self.target, self.drafter, self.cache, self.k = target, drafter, cache, k
+    def __init__(self, target: Target, drafter: Drafter | None, cache: KVCache, config: EngineConfig) -> None:
+        self.target, self.drafter, self.cache, self.k = target, drafter, cache, config.k
+        self.config, self.drafts_left_out = config, 0
         self.prefill_tokens = self.prefill_ticks = 0
         self.decode_ticks = self.decode_rows = self.verify_steps = 0
 
@@ -68,9 +71,9 @@ class Runner:
         seqs = [chunks[i].seq for i in ends]
         anchors = np.array([s.stored - 1 for s in seqs])  # the last prompt token stands where an anchor would
         logits = self.target.logits(hidden[last]).unsqueeze(1)
-        token = self._decide(logits, None, anchors, self._laws(seqs)).token
-        for seq, t in zip(seqs, token.tolist(), strict=True):
-            seq.commit_first(t)
+        token = self._decide(logits, None, seqs, anchors, self._laws(seqs)).token
+        for seq, t, gaps in zip(seqs, token.tolist(), self._gaps(logits), strict=True):
+            seq.commit_first(t, gaps)
 
     def _decode(self, seqs: list[Sequence]) -> None:
         laws = self._laws(seqs)
@@ -80,6 +83,7 @@ class Runner:
         proposal = None
         if self.drafter and any(wanted):
             proposal = self.drafter.propose(seqs, wanted, self._to_device(tables), laws)
+            proposal = self._chosen(proposal) if self.config.scheduled else proposal
             proposal = proposal if any(proposal.counts) else None
 
         ids = self._to_device(np.array([[s.tokens[-1]] for s in seqs]))
@@ -89,12 +93,36 @@ class Runner:
             counts += np.array(proposal.counts)
         hidden = self.forward(ids, starts, counts, tables)
         logits = self.target.logits(hidden).view(len(seqs), ids.shape[1], -1)
-        decision = self._decide(logits, proposal, starts, laws)
+        decision = self._decide(logits, proposal, seqs, starts, laws)
         self.decode_ticks += 1
         self.decode_rows += int(counts.sum())
-        self._commit(seqs, ids, proposal, decision)
+        self._commit(seqs, ids, proposal, decision, self._gaps(logits))
 
-    def _decide(self, logits: Tensor, proposal: Proposal | None, starts: np.ndarray, laws: Laws | None) -> Decision:
+    def _chosen(self, proposal: Proposal) -> Proposal:
+        """The drafts that their confidences let the target see, no wider than the longest block of them."""
+        if proposal.confidence is None:
+            raise EngineError("this draft gives no confidences to choose drafts by",
+                              "leave confidence_threshold and verify_rows at 0")  # fmt: skip
+        how = self.config
+        found = proposal.confidence.tolist()
+        counts = verified(found, proposal.counts, threshold=how.confidence_threshold, rows=how.verify_rows)
+        self.drafts_left_out += sum(proposal.counts) - sum(counts)
+        width = max(counts)
+        probs = None if proposal.probs is None else proposal.probs[:, :width]
+        return Proposal(
+            tokens=proposal.tokens[:, :width], counts=counts, probs=probs, confidence=proposal.confidence[:, :width]
+        )
+
+    def _gaps(self, logits: Tensor) -> list[Gaps]:
+        """Best less second logit of each row of each sequence, or nothing where it is not asked for."""
+        if not self.config.gaps:
+            return [()] * logits.shape[0]
+        best = logits.topk(2, dim=-1).values
+        return (best[..., 0] - best[..., 1]).tolist()
+
+    def _decide(
+        self, logits: Tensor, proposal: Proposal | None, seqs: list[Sequence], starts: np.ndarray, laws: Laws | None
+    ) -> Decision:
         """What the target makes of a proposal. logits: [n, width, vocab]; starts: [n], the anchors' positions."""
         top, targets = logits.max(-1)
         if not bool(torch.isfinite(top.sum())):
@@ -109,22 +137,30 @@ class Runner:
         counts = None
         if min(proposal.counts) < k:
             counts = torch.tensor(proposal.counts, device=logits.device)
+        if self.config.verify == "forced":
+            keys = np.array([s.key for s in seqs], dtype=np.uint64)
+            u = uniforms(keys, starts + 1, 1, Purpose.FORCED).to(logits.device)
+            return accept_forced(targets, proposal.tokens, u[:, 0], self.config.forced_length, counts)
         if laws is None:
             return accept_greedy(targets, proposal.tokens, counts)
         u_accept = uniforms(laws.keys, starts + 1, k, Purpose.ACCEPT).to(logits.device)
         u_token = uniforms(laws.keys, starts + 1, k + 1, Purpose.TARGET).to(logits.device)
         p = probabilities(logits, laws)
-        return accept_sampled(p, proposal.probs, proposal.tokens, u_accept, u_token, counts)
+        accept = accept_block if self.config.verify == "block" else accept_sampled
+        return accept(p, proposal.probs, proposal.tokens, u_accept, u_token, counts)
 
-    def _commit(self, seqs: list[Sequence], ids: Tensor, proposal: Proposal | None, decision: Decision) -> None:
+    def _commit(
+        self, seqs: list[Sequence], ids: Tensor, proposal: Proposal | None, decision: Decision, gaps: list[Gaps]
+    ) -> None:
         if proposal is None:
-            for seq, token in zip(seqs, decision.token.tolist(), strict=True):
-                seq.commit_step([token], 0)
+            for seq, token, g in zip(seqs, decision.token.tolist(), gaps, strict=True):
+                seq.commit_step([token], 0, gaps=g)
             return
         rows = torch.cat((decision.accepted[:, None], decision.token[:, None], ids[:, 1:]), dim=1).tolist()
         confidence = [()] * len(seqs) if proposal.confidence is None else proposal.confidence.tolist()
-        for seq, k, (accepted, token, *drafts), c in zip(seqs, proposal.counts, rows, confidence, strict=True):
-            seq.commit_step([*drafts[:accepted], token], k, tuple(c[:k]), tuple(drafts[accepted:k]))
+        parts = zip(seqs, proposal.counts, rows, confidence, gaps, strict=True)
+        for seq, k, (accepted, token, *drafts), c, g in parts:
+            seq.commit_step([*drafts[:accepted], token], k, tuple(c[:k]), tuple(drafts[accepted:k]), g)
             self.verify_steps += k > 0
 
     def _laws(self, seqs: list[Sequence]) -> Laws | None:

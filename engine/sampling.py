@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     TARGET = 1  # the target's own token: plain, bonus or residual, of which a position has exactly one
     DRAFT = 2  # the proposed token
     ACCEPT = 3  # the uniform of the accept test
+    FORCED = 4  # how many drafts a step keeps where acceptance is drawn
 
 
 def request_key(run_seed: int, request_seed: int) -> int:

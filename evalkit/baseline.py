@@ -110,7 +110,7 @@ def refuse_unfit(run: Run, what: str) -> None:
     failed = sum(bool(s.error) for s in run.samples)
     if failed:
         raise EvalkitError(f"run {run.id} has {failed} failed requests: no {what}", again)
-    if any(s.forced for s in run.samples):
+    if run.forced:
         raise EvalkitError(f"run {run.id} has forced acceptance: no {what}", "run with real acceptance")
 
 

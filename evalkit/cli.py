@@ -51,6 +51,13 @@ Threads = Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
+Verify = Annotated[str, typer.Option(help="standard, or block: the block as a whole.  [default: standard]")]
+ForcedLength = Annotated[float, typer.Option("--forced-length", help="Draw acceptance with this mean accepted length; "
+                                             "for speed, never scored. 0 verifies.")]  # fmt: skip
+Threshold = Annotated[float, typer.Option("--confidence-threshold", help="Verify drafts only while the draft's "
+                                          "confidence reaches this; 0 verifies all.")]  # fmt: skip
+VerifyRows = Annotated[int, typer.Option("--verify-rows", help="Rows of a verify tick, for the surest drafts; 0 is no "
+                                         "limit.")]  # fmt: skip
 PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
 GateArgs = Annotated[list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).",
                                                metavar="RUN...|SPEC")]  # fmt: skip
@@ -80,6 +87,10 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 0,
     online_quant_config: OnlineQuant = "",
     draft_width: Width = "k",
+    verify: Verify = "",
+    forced_length: ForcedLength = 0.0,
+    confidence_threshold: Threshold = 0.0,
+    verify_rows: VerifyRows = 0,
     batch: Batch = 64,
     threads: Threads = 0,
     device: Device = "auto",
@@ -133,7 +144,8 @@ def run(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
-        online_quant_config=online_quant_config, server=spec,
+        online_quant_config=online_quant_config, server=spec, verify=verify, forced_length=forced_length,
+        confidence_threshold=confidence_threshold, verify_rows=verify_rows,
     )  # fmt: skip
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
     from evalkit import console

@@ -75,6 +75,13 @@ class Cell:
             raise EvalkitError(f"temperature is {self.temperature}", "give a number from 0 to 100")
         if not 0.0 < self.top_p <= 1.0:
             raise EvalkitError(f"top_p is {self.top_p}", "give a number above 0 and at most 1")
+        e = self.engine
+        if self.server is not None and (e.verify != "standard" or e.scheduled):
+            raise EvalkitError("verify rule, forced length and confidences are set for this project's engine only",
+                               "leave them away; a server's own flags set its rule")  # fmt: skip
+        if self.stop_early and self.forced:
+            raise EvalkitError("--stop-early with --forced-length: forced acceptance has no score to decide by",
+                               "leave --stop-early away")  # fmt: skip
         if self.stop_early and self.limit:
             raise EvalkitError(f"--stop-early with --limit {self.limit}: a subset can never pass",
                                "leave --limit away; the run stops as soon as it is decided")  # fmt: skip
@@ -90,6 +97,10 @@ class Cell:
         quant: str = "float32",
         online_quant_config: str = "",
         draft_width: str = "k",
+        verify: str = "",
+        forced_length: float = 0.0,
+        confidence_threshold: float = 0.0,
+        verify_rows: int = 0,
         batch: int = 64,
         threads: int = 0,
         device: str = "auto",
@@ -108,7 +119,8 @@ class Cell:
         """A Cell from the words of the command line: names or folders for `model` and `draft`.
 
         K is 7 unless given, and 0 where there is no draft; K=0 turns the draft off. `quant` is a preset or words such
-        as `w=ptpc_fp8 kv=nvfp4`; `online_quant_config` is JSON, or a file that holds it.
+        as `w=ptpc_fp8 kv=nvfp4`; `online_quant_config` is JSON, or a file that holds it. `verify` is standard unless
+        `forced_length` is given, which makes it forced.
         """
         if server is None:
             target, model_path = resolve_target(model)
@@ -127,6 +139,11 @@ class Cell:
             draft_path=spec.path,
             k=k,
             draft_width=draft_width,
+            verify=verify or ("forced" if forced_length else "standard"),
+            forced_length=forced_length,
+            confidence_threshold=confidence_threshold,
+            verify_rows=verify_rows,
+            gaps=True,
             quant=quant,
             online_quant_config=read_online_quant(online_quant_config),
             device=device,
@@ -144,6 +161,11 @@ class Cell:
     @property
     def k(self) -> int:
         return self.engine.k
+
+    @property
+    def forced(self) -> bool:
+        """Whether acceptance is drawn: such a run is for speed, and its texts are never scored."""
+        return self.engine.verify == "forced"
 
     @property
     def quant(self) -> str:

@@ -33,6 +33,8 @@ SERVED = (
 )  # fmt: skip
 # Of the cell: settings of the engine. Paths are in the hashes above; threads and memory are the machine's.
 FLAGS = ("max_batch", "max_batched_tokens", "max_model_len", "page_size", "prefix_cache")
+# How drafts are accepted, with what a run is that does not say: facts that are recorded where they are not this.
+VERIFY = {"verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0}
 PACKAGES = ("torch", "triton")
 SHOWN = 12  # characters of a hash that are printed
 
@@ -71,7 +73,13 @@ def accuracy_fingerprint(run: Run | Mapping[str, Any]) -> Fingerprint:
 
 def acceptance_fingerprint(run: Run | Mapping[str, Any]) -> Fingerprint:
     """What a run must share with another for their accepted lengths to be compared."""
-    return _of(run, ACCEPTANCE)
+    return make(_of(run, ACCEPTANCE).fields | verify_facts(_parts(run)[1]))
+
+
+def verify_facts(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """What of VERIFY a cell (or an engine's configuration) has otherwise; nothing for one at K=0."""
+    found = {name: cell.get(name, default) for name, default in VERIFY.items()}
+    return {name: value for name, value in found.items() if value != VERIFY[name]} if cell.get("k") else {}
 
 
 def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
@@ -80,7 +88,7 @@ def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
     the hash."""
     told, cell, provenance = _parts(run_meta)
     fields = {name: told.get(name, cell.get(name)) for name in SERVED}
-    fields |= {name: cell.get(name) for name in FLAGS}
+    fields |= {name: cell.get(name) for name in FLAGS} | verify_facts(cell)
     versions = provenance.get("versions") or {}
     fields |= {
         "image": provenance.get("image", ""),

@@ -11,6 +11,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
-from evalkit.fingerprint import ASKED
+from evalkit.fingerprint import ASKED, verify_facts
 from evalkit.servers.identity import PROTOCOL, weights
 
 PACKAGES = ("torch", "triton", "lm-eval", "transformers", "datasets", "tokenizers", "numpy", "scipy")
@@ -68,6 +69,7 @@ def fingerprint(
         **_weights(cell),
         "k": engine.k,
         "draft_width": engine.draft_width,
+        **verify_facts(asdict(engine)),
         "quant": engine.quant,
         "dtype": settings.get("dtype", engine.dtype),
         "device": settings.get("device", engine.device),

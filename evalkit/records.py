@@ -22,6 +22,7 @@ class StepRecord:
     accepted_trimmed: int  # drafts that are in the output
     cut: str = ""  # "" | "stop" | "limit"
     confidence: tuple[float, ...] = ()
+    forced: bool = False  # `accepted` was drawn, not verified
     rejected: tuple[str, ...] = ()  # the drafts after the accepted ones as text, where the engine tells them
 
 
@@ -52,6 +53,7 @@ class Bucket(StrEnum):
     DEGENERATE = "degenerate"  # a loop, one token again and again, a flood of digits
     FAILED = "failed"  # the request came to nothing
     TIMEOUT = "timeout"
+    FORCED = "forced"  # acceptance was drawn, so the text means nothing and is neither kept nor scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ class Sample:
     seconds: float = 0.0
     steps: tuple[StepRecord, ...] = ()
     pieces: tuple[str, ...] = ()  # the text of each emitted token, where the engine tells it
-    gaps: tuple[float, ...] = ()  # top-two logit gap of the target at each emitted token, where the engine tells it
+    gaps: tuple[float, ...] = ()  # top-two logit gap of the target at each of them, to 3 digits
     scores: Mapping[str, float] = field(default_factory=dict)
     extracted: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
@@ -150,6 +152,11 @@ class Run:
     counters: Mapping[str, Any] = field(default_factory=dict)  # the engine's own
     stopping: Stopping | None = None  # of a run with --stop-early
     stopped: str = ""  # why it ended before its last sample; such a run is complete with fewer than `expected`
+
+    @property
+    def forced(self) -> bool:
+        """Whether acceptance was drawn, by the setting or in any sample: nothing of it is evidence."""
+        return self.cell.get("verify") == "forced" or any(s.forced for s in self.samples)
 
 
 class Outcome(StrEnum):

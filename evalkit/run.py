@@ -190,10 +190,15 @@ class _Session:
         self.watcher.start(self.writer.id, kept, len(self.task.prompts), notes)
         try:
             task = self._until_stopped(self.stopper) if self.stopper else self.task
-            official = task.evaluate(self.generate)
+            if self.cell.forced:
+                self.generate(task.prompts)  # no text of it is scored, so lm-eval is not asked
+                official: dict[int, Scored] = {}
+            else:
+                official = task.evaluate(self.generate)
         finally:
             self.watcher.stop()
-        _compare(official, self.writer.done)
+        if not self.cell.forced:
+            _compare(official, self.writer.done)
         note = lengths_note([s.tokens for s in self.writer.done.values() if not s.error], self.task.max_tokens)
         told = {"finished": provenance.now(), "notes": self.notes + ([note] if note else [])}
         stopping = self.stopper.told() if self.stopper else None
@@ -285,6 +290,8 @@ class _Session:
         }
         if isinstance(result, Failure):
             return Sample(**known, error=" ".join(result.error.split()) or "failed")
+        if self.cell.forced:
+            return self._forced(known, prompt, result)
         if result.forced:
             raise EvalkitError(
                 f"document {prompt.doc_id}: its acceptance was drawn, not verified, so its text means nothing",
@@ -293,26 +300,41 @@ class _Session:
         found = self.task.score(prompt.doc_id, result.text)
         made = Sample(
             **known,
+            **self._told(result),
             text=result.text,
-            finish_reason=result.finish_reason.value,
-            stop_hit=result.stop_hit,
-            tokens=result.tokens if isinstance(result, Reply) else len(result.token_ids),
-            prompt_tokens=result.prompt_tokens,
-            cached_tokens=result.cached_tokens,
-            seconds=result.seconds,
-            steps=tuple(
-                StepRecord(k=s.k, accepted=s.accepted, accepted_trimmed=s.accepted_trimmed, cut=s.cut.value,
-                           confidence=s.confidence, rejected=tuple(self._pieces(s.rejected)))
-                for s in result.steps
-            ),
             pieces=tuple(self._pieces(result.token_ids)),
+            gaps=result.gaps,
             scores=dict(found.scores),
             extracted=dict(found.extracted),
-        )  # fmt: skip
+        )
         if isinstance(result, Reply):
             made = replace(made, reasoning=result.reasoning, counts=result.counts, attempts=result.attempts)
         whole = made if made.text.strip() or not made.reasoning else replace(made, text=f"<think>{made.reasoning}")
         return replace(made, canonical=score_sample(whole, result.token_ids))  # thinking alone is no answer
+
+    def _forced(self, known: dict[str, Any], prompt: Prompt, result: Completion) -> Sample:
+        """Counts and times without a text: nothing there that a scorer could take."""
+        if not result.forced:
+            raise EvalkitError(f"document {prompt.doc_id}: forced acceptance was asked for, and this engine verified",
+                               "leave --forced-length away, or use an engine that has it")  # fmt: skip
+        self._empty = -1  # there is no silence to refuse
+        return Sample(**known, **self._told(result), forced=True)
+
+    def _told(self, result: Completion) -> dict[str, Any]:
+        """What is kept of a completion whatever its text is worth."""
+        return {
+            "finish_reason": result.finish_reason.value,
+            "stop_hit": result.stop_hit,
+            "tokens": result.tokens if isinstance(result, Reply) else len(result.token_ids),
+            "prompt_tokens": result.prompt_tokens,
+            "cached_tokens": result.cached_tokens,
+            "seconds": result.seconds,
+            "steps": tuple(
+                StepRecord(k=s.k, accepted=s.accepted, accepted_trimmed=s.accepted_trimmed, cut=s.cut.value,
+                           confidence=s.confidence, forced=s.forced, rejected=tuple(self._pieces(s.rejected)))
+                for s in result.steps
+            ),
+        }  # fmt: skip
 
 
 def _compare(official: dict[int, Scored], ours: dict[int, Sample]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from evalkit.errors import EvalkitError
 from evalkit.records import SCHEMA, Bucket, CanonicalScore, RequestCounts, Run, Sample, StepRecord, Stopping
 
 RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
+HALF_MAX = 65504.0  # the largest 16-bit float
 AGAIN = "remove the run's folder and run again"
 
 
@@ -22,8 +25,8 @@ def pack_sample(sample: Sample, *, at: float = 0.0) -> bytes:
     values = {f.name: getattr(sample, f.name) for f in fields(sample)}
     values["seconds"] = round(sample.seconds, 6)
     values["steps"] = [_pack_step(s) for s in sample.steps]
-    values["pieces"] = list(sample.pieces)
-    values["gaps"] = [round(float(g), 6) for g in sample.gaps]
+    values["pieces"], values["gaps"] = list(sample.pieces), pack_gaps(sample.gaps)
+    values["forced"] = sample.forced or any(s.forced for s in sample.steps)
     values["scores"], values["extracted"] = dict(sample.scores), dict(sample.extracted)
     values["canonical"] = _pack_canonical(sample.canonical) if sample.canonical else {}
     counts = sample.counts
@@ -31,6 +34,21 @@ def pack_sample(sample: Sample, *, at: float = 0.0) -> bytes:
     values["attempts"] = "" if sample.attempts == 1 else sample.attempts
     lean = {n: v for n, v in values.items() if v is not False and v not in ("", [], {})}
     return dump({**lean, "at": round(at, 3)}).encode() + b"\n"
+
+
+def pack_gaps(gaps: Sequence[float]) -> str:
+    """Base64 of little-endian 16-bit floats: 3 digits, and at most 65504, where a gap is infinite. JSON numbers would
+    take three times the room."""
+    halves = [min(float(g), HALF_MAX) for g in gaps]
+    return base64.b64encode(struct.pack(f"<{len(halves)}e", *halves)).decode()
+
+
+def unpack_gaps(text: str | Sequence[float]) -> tuple[float, ...]:
+    """What `pack_gaps` made, or a plain row of numbers. Raises ValueError or struct.error for anything else."""
+    if not isinstance(text, str):
+        return tuple(text)
+    data = base64.b64decode(text, validate=True)
+    return struct.unpack(f"<{len(data) // 2}e", data)
 
 
 def _pack_step(step: StepRecord) -> list[Any]:
@@ -63,17 +81,18 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
         at = float(values.pop("at", 0.0))
         steps = tuple(
             StepRecord(k=r[0], accepted=r[1], accepted_trimmed=r[2], cut=r[3] if len(r) > 3 else "",
-                       confidence=tuple(r[4]) if len(r) > 4 else (), rejected=tuple(r[5]) if len(r) > 5 else ())
+                       confidence=tuple(r[4]) if len(r) > 4 else (), rejected=tuple(r[5]) if len(r) > 5 else (),
+                       forced=values.get("forced", False))
             for r in values.pop("steps", [])
         )  # fmt: skip
         blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
         values["pieces"] = tuple(values.get("pieces", ()))
-        values["gaps"] = tuple(values.get("gaps", ()))
+        values["gaps"] = unpack_gaps(values.get("gaps", ()))
         canonical = _unpack_canonical(values.pop("canonical", None))
         if "counts" in values:
             values["counts"] = RequestCounts(**values["counts"])
         return Sample(**{**blank, **values}, steps=steps, canonical=canonical), at
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError) as e:
+    except (struct.error, ValueError, TypeError, IndexError, KeyError, AttributeError) as e:
         raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None
 
 

@@ -87,13 +87,18 @@ def bucket_of(sample: Sample) -> Bucket:
     """What became of a sample: as stored, else worked out from its text."""
     if sample.error:
         return Bucket.TIMEOUT if _TIMEOUT.search(sample.error) else Bucket.FAILED
+    if sample.forced:
+        return Bucket.FORCED
     return (sample.canonical or score_sample(sample)).bucket
 
 
 def score_sample(sample: Sample, token_ids: Sequence[int] = ()) -> CanonicalScore:
-    """The canonical score of a sample, with the reason why lm-eval's readings disagree with it."""
+    """The canonical score of a sample, with the reason why lm-eval's readings disagree with it. A text of forced
+    acceptance has none, whatever it says."""
     if sample.error:
         return CanonicalScore(bucket=bucket_of(sample), reason="the request came to nothing")
+    if sample.forced:
+        return CanonicalScore(bucket=Bucket.FORCED, reason="acceptance was forced")
     found = canonical(
         sample.text, sample.gold, finish_reason=sample.finish_reason, stop_hit=sample.stop_hit, tokens=sample.tokens,
         token_ids=token_ids,
@@ -103,4 +108,4 @@ def score_sample(sample: Sample, token_ids: Sequence[int] = ()) -> CanonicalScor
 
 def score_samples(samples: Sequence[Sample]) -> list[CanonicalScore]:
     """The canonical score of every sample: the stored one, or worked out now."""
-    return [s.canonical or score_sample(s) for s in samples]
+    return [score_sample(s) if s.forced or s.canonical is None else s.canonical for s in samples]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from evalkit.acceptance import AcceptanceStats, Group, by_answer_length, by_category, of_run, positions
 from evalkit.acceptance.model import FEW_CLUSTERS
+from evalkit.fingerprint import verify_facts
 from evalkit.records import Run
 from evalkit.report import text
 from evalkit.shares import bucket_counts
@@ -106,6 +107,7 @@ def _buckets(run: Run) -> str:
 
 def _settings(run: Run) -> str:
     words = [f"{key} {run.cell[key]}" for key in SETTINGS if run.cell.get(key) not in (None, "")]
+    words += [f"{key} {value}" for key, value in verify_facts(run.cell).items()]
     lines, line = [], " "
     for word in words:
         if len(line) + len(word) + 3 > WIDTH and line.strip():

@@ -1,9 +1,7 @@
 """Train the target: next-token loss on answers, the index's own loss, and the cache's format in the loop at the end.
 
 The router's correction bias learns without a gradient: after each step it moves by a fixed amount towards
-the experts that served fewer rows than the mean. By the end the router itself is balanced and the bias says
-nothing, so that an engine that forgets it would go unseen. Therefore the routers are tilted once, towards some
-experts and away from others, and a last stretch of training lets the bias take that back.
+the experts that served fewer rows than the mean.
 """
 
 from __future__ import annotations
@@ -44,9 +42,6 @@ class TargetPlan:
     index_weight: float = 1.0
     index_queries: float = 0.25  # share of the positions at which the index loss is taken
     balance: float = 0.01  # step of the router's correction bias, times the schedule
-    tilt: float = 1.5  # logits by which the routers are tilted after `steps`, from -tilt to tilt over the experts
-    settle: int = 500  # steps after that, with the rate falling from settle_lr to 0
-    settle_lr: float = 0.3
     save_every: int = 200
     seed: int = 1000
 
@@ -100,36 +95,6 @@ def balance(experts: list[MoE], amount: float) -> float:
     return worst
 
 
-def tilt_routers(target: Target, rows: Rows, amount: float, attend: CausalAttend) -> None:
-    """Add -amount .. amount to the experts' logits, by a direction in which all router inputs are nearly alike.
-
-    The direction v has mean x . v = 1 over the inputs x of these rows and the least variance: S^-1 m, scaled, of
-    their mean m and covariance S.
-    """
-    experts = [m for m in target.modules() if isinstance(m, MoE)]
-    inputs: dict[MoE, Tensor] = {}
-    hooks = [m.register_forward_pre_hook(lambda moe, args: inputs.update({moe: args[0]})) for m in experts]
-    n, length = rows.ids.shape
-    with torch.no_grad():
-        target(rows.ids.flatten(), flat_positions(n, length), attend)
-        for i, moe in enumerate(experts):
-            x = inputs[moe].double()
-            mean, spread = x.mean(0), torch.cov(x.T)
-            ridge = 1e-4 * spread.diagonal().mean() * torch.eye(x.shape[1], dtype=x.dtype)
-            v = torch.linalg.solve(spread + ridge, mean)
-            tilts = torch.linspace(-amount, amount, moe.experts, dtype=x.dtype).roll(3 * i)
-            moe.gate.weight += torch.outer(tilts, v / (mean @ v)).to(moe.gate.weight.dtype)
-    for hook in hooks:
-        hook.remove()
-
-
-def schedule(step: int, plan: TargetPlan) -> float:
-    """Share of the full rates at a step."""
-    if step >= plan.steps:
-        return plan.settle_lr * (1.0 - (step - plan.steps) / plan.settle)
-    return lr_factor((step + 1) / plan.steps, warmup=plan.warmup, hold=plan.hold)
-
-
 def train_target(
     target: Target, plan: TargetPlan, stream: Stream, tok: Tokenizer, state: TrainState, say: Callable[[str], None]
 ) -> None:
@@ -139,12 +104,9 @@ def train_target(
     start = state.restore(target, optimizers)
     experts = [m for m in target.modules() if isinstance(m, MoE)]
     target.train()
-    total = plan.steps + plan.settle
-    for step in range(start, total):
+    for step in range(start, plan.steps):
         rows, quant = rows_of_step(step, plan, stream, tok)
-        if step == plan.steps and experts:
-            tilt_routers(target, rows, plan.tilt, make_attend(target, plan, step, rows.ids.shape[1], quant))
-        factor = schedule(step, plan)
+        factor = lr_factor((step + 1) / plan.steps, warmup=plan.warmup, hold=plan.hold)
         for group, lr in zip((g for o in optimizers for g in o.param_groups), base, strict=True):
             group["lr"] = lr * factor
         attend = make_attend(target, plan, step, rows.ids.shape[1], quant)
@@ -156,10 +118,9 @@ def train_target(
             o.step()
             o.zero_grad(set_to_none=True)
         values = {"answer_ce": float(answer), "index_kl": float(index_loss.detach())}
-        pace = factor / plan.settle_lr if step >= plan.steps else factor
-        values["load"] = balance(experts, plan.balance * pace)
+        values["load"] = balance(experts, plan.balance * factor)
         state.log(step, **values, quant=quant, tokens=rows.ids.numel())
         if (step + 1) % 50 == 0:
-            say(f"target step {step + 1}/{total}  {state.recent()}")
-        if (step + 1) % plan.save_every == 0 or step + 1 in (plan.steps, total):
+            say(f"target step {step + 1}/{plan.steps}  {state.recent()}")
+        if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
             state.save(target, optimizers, step + 1)

@@ -13,7 +13,7 @@ FORCED_MIN_STEPS = 200  # fewer steps cannot show that acceptance was drawn
 CONSTANT_MIN_STEPS = 1000
 FLAGS = (  # what engines call it; a name matches whatever stands before or after it, and with - for _
     "synthetic_acceptance", "spec_decode_acceptance_length", "simulate_acc", "force_num_accepted_tokens",
-    "forced_acceptance",
+    "forced_acceptance", "forced_length",
 )  # fmt: skip
 WORDS = re.compile(
     r"(synthetic|simulated|forced)[ _-]accept|rejection[ _-](sample|sampling)[ _-]method\W+synthetic"

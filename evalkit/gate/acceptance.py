@@ -47,7 +47,7 @@ def _real(run: Run, found: AcceptanceStats, golden: Curve | None, notes: list[st
         numbers = {"detectors": sorted({"flag" if sign.startswith("flag ") else "server" for sign in told})}
         hint = f"{words}: acceptance was forced, so the texts mean nothing; turn it off and run again"
         return checked("real acceptance", FAIL, expected, words, hint, **numbers)
-    if found.forced:
+    if found.forced or run.forced:
         words = "the engine says that acceptance was forced, not verified"
         return checked("real acceptance", FAIL, expected, "forced", words, detectors=["server"])
     known = [v for by_k in golden.values.values() for v in by_k.values()] if golden else []

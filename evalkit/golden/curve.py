@@ -11,7 +11,7 @@ from typing import Any
 from evalkit.acceptance.distribution import implied_groups
 from evalkit.baseline import mark
 from evalkit.errors import EvalkitError
-from evalkit.fingerprint import acceptance_fingerprint
+from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
 from evalkit.golden.header import Header
 from evalkit.records import Run
 from evalkit.units import AcceptedLength
@@ -206,6 +206,8 @@ def differing_marks(value: GoldenValue, run: Run) -> list[str]:
         return []
     known = [m for m in FURTHER_MARKS if told.get(m) is not None]
     more = [d.name for d in acceptance_fingerprint(run).differences(told, known)] if known else []
+    here = verify_facts(run.cell)
+    more += [name for name in VERIFY if told.get(name) != here.get(name)]
     return [m for m in COMPARED_MARKS if told.get(m) != mark(run, m)] + more
 
 

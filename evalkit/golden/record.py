@@ -10,7 +10,7 @@ import yaml
 from evalkit.acceptance import AcceptanceStats, summarize, survival_covariance
 from evalkit.baseline import mark, refuse_unfit
 from evalkit.errors import EvalkitError
-from evalkit.fingerprint import acceptance_fingerprint
+from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
 from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, GoldenValue
 from evalkit.golden.read import read_curve
 from evalkit.golden.sidecar import evidence_path, sidecar_text, write_together
@@ -59,7 +59,7 @@ def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
     if absent:
         raise EvalkitError(f"run {run.id} does not say its {', '.join(absent)}", "run it again with this evalkit")
     told = acceptance_fingerprint(run).fields
-    marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None}
+    marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None} | verify_facts(run.cell)
     found = summarize(run.samples, k)
     _refuse_unhealthy(run, found)
     assert found.accepted_length is not None and found.interval is not None and found.se is not None
@@ -106,7 +106,7 @@ def _refuse_unhealthy(run: Run, found: AcceptanceStats) -> None:
 
 def _same_marks(name1: str, value1: GoldenValue, name2: str, value2: GoldenValue) -> None:
     one, two = value1.fingerprint or {}, value2.fingerprint or {}
-    differ = [key for key in CURVE_MARKS if one.get(key) != two.get(key)]
+    differ = [key for key in (*CURVE_MARKS, *VERIFY) if one.get(key) != two.get(key)]
     if differ:
         words = "; ".join(f"{key}: {one.get(key)} and {two.get(key)}" for key in differ)
         raise EvalkitError(

@@ -33,10 +33,9 @@ but nothing was learnt about them. None of the test questions is in the training
 Choosing blocks passes no gradient, so the index learnt from a loss of its own: the divergence between the share
 of the layer's attention on each block and the softmax of the block scores (the query's own block left out, the
 trunk left alone). The target was trained with dense attention first, then with the chosen blocks alone. The
-router's bias moved by a fixed step towards even load, without a gradient; near the end the routers were tilted
-on purpose towards some experts, and a last stretch let the bias take that back, so that an engine which forgets
-the bias is seen. In the later part K, V and index keys passed through NVFP4 and back, with a straight-through
-gradient. The drafts learnt from the target's own greedy answers.
+router's bias moved by a fixed step towards even load, without a gradient. In the later part K, V and index keys
+passed through NVFP4 and back, with a straight-through gradient. The drafts learnt from the target's own greedy
+answers.
 """
 
 
@@ -75,8 +74,7 @@ def _training(training: dict[str, Any], folder: Path) -> list[str]:
         last = ", ".join(f"{k} {v:.4f}" for k, v in part["last_50_steps"].items())
         tokens = text.count(part["tokens"]) if part["tokens"] else "-"
         size = (folder / name / "model.safetensors").stat().st_size
-        steps = part["plan"]["steps"] + part["plan"].get("settle", 0)
-        rows.append([name, text.count(steps), tokens, last, text.duration(part["cpu_seconds"]),
+        rows.append([name, text.count(part["plan"]["steps"]), tokens, last, text.duration(part["cpu_seconds"]),
                      text.duration(part["wall_seconds"]), text.count(size)])  # fmt: skip
     columns = ("part", "steps", "training tokens", "last 50 steps, mean", "CPU time", "wall time", "bytes")
     plan = training["target"]["plan"]
@@ -115,7 +113,9 @@ def _damaged(found: Measured) -> list[str]:
     """What the score says of an engine that gets a part of the architecture wrong."""
     rows = [["complete", text.score(_correct(found.plain), len(found.plain.samples))]]
     rows += [[name, text.score(_correct(run), len(run.samples))] for name, run in found.damaged.items()]
-    words = "## With a part of the architecture wrong, K=0, float32\n\nThe sizes were chosen so that these are seen.\n"
+    words = (
+        "## With a part of the architecture wrong, K=0, float32\n\nWhere the score hardly moves, it would not show.\n"
+    )
     return [words, _table(("target", "strict-match"), rows)]
 
 

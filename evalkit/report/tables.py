@@ -12,6 +12,7 @@ from evalkit import stats
 from evalkit.baseline import FLEXIBLE, STRICT, Baseline, ReferenceScore, mark
 from evalkit.config import DRAFTS, TARGETS
 from evalkit.disagreement import MEANING
+from evalkit.fingerprint import verify_facts
 from evalkit.records import Bucket, Check, Run
 from evalkit.report import text
 from evalkit.report.samples import pair, scored
@@ -23,6 +24,7 @@ FLAGS = {  # of `evalkit run`, with their defaults; a value that is the default 
     "task": "", "model": "gradeschool-m3", "draft": "", "k": -1, "quant": "", "draft_width": "k", "data": None,
     "limit": 0, "shots": None, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_tokens": 0, "seed": 0,
     "batch": 64, "threads": 0, "device": "auto", "online_quant_config": "",
+    "verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0,
 }  # fmt: skip
 
 
@@ -59,6 +61,7 @@ def configuration(run: Run) -> tuple[Fact, ...]:
     facts = [("target", run.cell.get("target")), ("draft", run.cell.get("draft") if k else "none"), ("K", k)]
     if k:
         facts.append(("draft width", mark(run, "draft_width")))
+    facts += [(name.replace("_", " "), value) for name, value in verify_facts(run.cell).items()]
     facts += [("quant mode", quant_mode(run)), ("task", run.cell.get("task")), ("shots", shots),
               ("sampling", sampling(run)), ("samples", f"{len(run.samples)} of {run.task_size}")]  # fmt: skip
     return tuple(Fact(name=name, value=text.plain(value)) for name, value in facts)
@@ -73,7 +76,7 @@ def warnings(run: Run) -> tuple[str, ...]:
         out.append(f"stopped early: {run.stopped}; judged by its sequential rule only")
     elif not run.complete or len(run.samples) != run.expected:
         out.append(f"incomplete: cannot certify ({len(run.samples)} of {run.expected} samples are there)")
-    if any(s.forced for s in run.samples):
+    if run.forced:
         out.append("forced acceptance: cannot certify (accepted drafts were drawn, not verified)")
     return tuple(out)
 
@@ -158,6 +161,7 @@ BUCKETS = {
     Bucket.REASONING_ONLY: "thinking, and nothing after it",
     Bucket.DEGENERATE: "a loop, one token again and again, or a flood of digits",
     Bucket.FAILED: "no answer came back; not scored, not counted as wrong",
+    Bucket.FORCED: "acceptance was drawn: the text means nothing and is not scored",
 }
 ALWAYS = (Bucket.ANSWERED, Bucket.TRUNCATED, Bucket.EMPTY, Bucket.FAILED)  # shown even where they are 0
 

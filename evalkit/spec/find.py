@@ -11,6 +11,7 @@ from typing import Any
 
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import verify_facts
 from evalkit.provenance import checkpoint_hash, code_hash
 from evalkit.runfile import RUN_FILE, find_run, read_head
 
@@ -74,6 +75,8 @@ def heads(root: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 def _same_setting(wanted: Mapping[str, Any], head: Mapping[str, Any]) -> bool:
     cell = head["cell"]
+    if verify_facts(cell) != verify_facts(wanted):
+        return False
     names = [*ASKED, *(["shots"] if wanted["shots"] is not None else [])]
     task = str(wanted["task"])
     return all(cell.get(name) == wanted[name] for name in names) and cell.get("task") in (task, Path(task).stem)

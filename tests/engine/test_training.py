@@ -22,8 +22,8 @@ from engine.training.calibrate import expected_calibration_error, fit_temperatur
 from engine.training.eagle3 import Eagle3Plan, Eagle3Shape
 from engine.training.optim import lr_factor, orthogonalise
 from engine.training.recipe import DRAFTS, Recipe, task_stream
-from engine.training.target import TargetPlan, balance, schedule, tilt_routers
-from engine.training.text import EOS, QA, Rows, pack, prompt, train_tokenizer
+from engine.training.target import TargetPlan, balance
+from engine.training.text import EOS, QA, pack, prompt, train_tokenizer
 from engine.weights import save_checkpoint, target_names
 
 REFERENCE = Path(__file__).resolve().parents[2] / "engine" / "reference"
@@ -36,7 +36,7 @@ def tiny(folder: Path) -> Recipe:
         out=folder / "out",
         stream=task_stream(),
         threads=1,
-        target=TargetPlan(steps=4, settle=2, short=(2, 64), long=(1, 96), quant_from=0.5, save_every=1),
+        target=TargetPlan(steps=4, short=(2, 64), long=(1, 96), quant_from=0.5, save_every=1),
         drafts=tuple(replace(d, plan=replace(d.plan, **plans)) for d in DRAFTS),
         eagle3=Eagle3Shape(plan=Eagle3Plan(**plans)),
         outputs=8,
@@ -186,28 +186,6 @@ def test_balance_moves_the_bias_against_the_load() -> None:
     assert balance(experts, 0.25) == 2.0
     assert experts[0].correction_bias.tolist() == [-0.25, 0.25, 0, 0, 0, 0, 0, 0]
     assert not experts[1].correction_bias.any()
-
-
-def test_a_tilt_moves_each_experts_logits_by_nearly_a_constant() -> None:
-    target = sparse_target()
-    ids = torch.randint(3, 700, (4, 96), generator=torch.Generator().manual_seed(3))
-    rows = Rows(ids, torch.ones_like(ids, dtype=torch.bool))
-    moe = next(m for m in target.modules() if isinstance(m, MoE))
-    seen: list[torch.Tensor] = []
-    moe.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach()))
-    before = moe.gate.weight.detach().clone()
-    attend = CausalAttend(96, sparse=target.cfg.sparse)
-    tilt_routers(target, rows, 1.5, attend)
-    moved = seen[0] @ (moe.gate.weight.detach() - before).T
-    wanted = torch.linspace(-1.5, 1.5, moe.experts)
-    torch.testing.assert_close(moved.mean(0), wanted, rtol=0.01, atol=0.01)
-    assert float(moved.std(0).max()) < 0.6  # of inputs that differ much more: the router is new
-
-
-def test_the_last_stretch_starts_low_and_ends_at_zero() -> None:
-    plan = TargetPlan(steps=100, settle=10, settle_lr=0.3)
-    assert schedule(99, plan) == 0.0 and schedule(100, plan) == 0.3
-    assert schedule(109, plan) == pytest.approx(0.03)
 
 
 def test_training_and_the_engine_compute_the_same(tmp_path: Path) -> None:

@@ -256,6 +256,18 @@ def test_golden_of_another_configuration_is_not_compared(key: str) -> None:
     assert f"not comparable with golden/g.yaml ({key} other /" in check.message
 
 
+@pytest.mark.parametrize(("key", "value"), [
+    ("verify", "block"), ("confidence_threshold", 0.5), ("verify_rows", 64),
+])  # fmt: skip
+def test_golden_of_another_verify_rule_is_not_compared(key: str, value: Any) -> None:
+    plain = make_run()
+    other = dataclasses.replace(plain, cell={**plain.cell, key: value})
+    check = named(verdict(other), "accepted length")
+    assert check.outcome is Outcome.INCONCLUSIVE and f"({key} not recorded / {value})" in check.message
+    same = verdict(other, golden=make_golden(fingerprint=MARKS | {key: value}))
+    assert named(same, "accepted length").outcome is Outcome.PASS
+
+
 def test_golden_of_another_quant_mode_or_draft_is_compared_and_told() -> None:
     found = verdict(make_run(fingerprint=MARKS | {"quant": "fp8", "draft_sha": "d2"}))
     assert found.outcome is Outcome.PASS

@@ -37,13 +37,13 @@ def completions(tiny: Tiny, *, n: int = N, temperature: float = 0.0, **settings:
         )
         for i in range(n)
     ]
-    return tiny.llm(max_batch=32, **settings).generate(ask)
+    return tiny.llm(max_batch=32, gaps=True, **settings).generate(ask)
 
 
 def as_run(found: Sequence[Completion], k: int, quant: str = "float32", temperature: float = 0.0) -> Run:
     samples = tuple(
         dataclasses.replace(
-            told(i, tuple(map(str, c.token_ids))), tokens=len(c.token_ids),
+            told(i, tuple(map(str, c.token_ids))), gaps=c.gaps, tokens=len(c.token_ids),
             steps=tuple(StepRecord(k=s.k, accepted=s.accepted, accepted_trimmed=s.accepted_trimmed) for s in c.steps),
         )
         for i, c in enumerate(found)
@@ -75,6 +75,19 @@ def test_one_more_draft_accepted_than_verified_is_refused_by_lossless(
     monkeypatch.setattr(runner, "accept_greedy", one_more)
     found = lossless(as_run(completions(tiny, k=K), K), plain)
     assert found.outcome is Outcome.FAIL and "in float32 none may; first document" in found.message
+
+
+def test_a_gap_tells_a_near_tie_from_a_draft_that_was_not_verified(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In reduced precision a divergence may be rounding: the plain run's gap at its first token says whether it is."""
+    words: dict[str, Any] = {"quant": "fp8"}
+    plain = as_run(completions(tiny, **words), 0, quant="fp8")
+    sound = lossless(as_run(completions(tiny, k=K, **words), K, quant="fp8"), plain)
+    assert sound.outcome is Outcome.PASS, sound.message
+    monkeypatch.setattr(runner, "accept_greedy", one_more)
+    found = lossless(as_run(completions(tiny, k=K, **words), K, quant="fp8"), plain)
+    assert found.outcome is Outcome.FAIL and "which rounding does not explain" in found.message
+    assert found.numbers["unknown"] == 0 and found.numbers["unexplained"] > 0
+    assert "at token " in found.message and "top-two gap" in found.message
 
 
 @pytest.mark.stat

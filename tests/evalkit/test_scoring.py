@@ -503,7 +503,7 @@ canonicals = st.builds(
 )
 @settings(max_examples=150, deadline=None)
 def test_c88_what_is_stored_is_what_is_read(text: str, found: Any, scores: dict[str, float], forced: bool) -> None:
-    step = StepRecord(k=3, accepted=2, accepted_trimmed=1, cut="stop")
+    step = StepRecord(k=3, accepted=2, accepted_trimmed=1, cut="stop", forced=forced)
     made = sample(text, scores=scores, forced=forced, steps=(step,), scored=False)
     made = replace(made, canonical=found)
     assert unpack_sample(pack_sample(made), Path("x"))[0] == made

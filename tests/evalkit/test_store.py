@@ -35,11 +35,35 @@ FULL = sample(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("one", [FULL, sample(3), sample(4, error="lost"), sample(5, forced=True, text="x")])
+TOKENS = sample(6, tokens=4, pieces=("a", "b", " c", ""), gaps=(0.5, 0.0, 2.0**-20, 1024.0))
+
+
+@pytest.mark.parametrize("one", [FULL, TOKENS, sample(3), sample(4, error="lost"), sample(5, forced=True, text="x")])
 def test_a_sample_survives_the_disk(one, tmp_path):
     line = runfile.pack_sample(one, at=1.5)
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert runfile.unpack_sample(line, tmp_path) == (one, 1.5)
+
+
+def test_gaps_are_kept_to_three_digits(tmp_path):
+    made = sample(0, gaps=(*[i / 77 for i in range(767)], float("inf")))
+    line = runfile.pack_sample(made)
+    found, _ = runfile.unpack_sample(line, tmp_path)
+    assert found.gaps[:-1] == pytest.approx(made.gaps[:-1], rel=2**-11) and found.gaps[-1] == runfile.HALF_MAX
+    assert len(line) < 768 * 3  # 2 bytes each, in base64
+
+
+@pytest.mark.parametrize("text", ["AAA=x", "AA==", "A", "AAAA!", "AAAA"])
+def test_damaged_numbers_are_told_and_never_a_traceback(text, tmp_path):
+    line = json.dumps({"doc_id": 1, "gaps": text}).encode() + b"\n"
+    with pytest.raises(EvalkitError, match="no sample"):
+        runfile.unpack_sample(line, tmp_path)
+
+
+def test_a_forced_sample_s_steps_are_forced(tmp_path):
+    made = sample(0, steps=(StepRecord(k=3, accepted=2, accepted_trimmed=2, forced=True),))
+    found, _ = runfile.unpack_sample(runfile.pack_sample(made), tmp_path)
+    assert found.forced and all(s.forced for s in found.steps)
 
 
 def write(root, n=3, **words) -> Run:
