@@ -26,7 +26,7 @@ run_of = $(or $(RUN),$(patsubst %/run.json,%,$(firstword $(shell ls -t runs/*/ru
 need_run = @test -n '$(run_of)' || { echo 'no stored run in runs/: make eval makes one' >&2; exit 2; }
 
 help: ## This list
-	@echo 'make eval K=7 QUANT=nvfp4 [LIMIT=n] [TASK=name] [DRAFT=name] [DATA=file] [BATCH=n] [THREADS=n] [ARGS="..."]'
+	@echo 'make eval K=7 QUANT=nvfp4 [LIMIT=n] [TASK=name] [DRAFT=name] [DATA=file] [BATCH=n] [THREADS=n] [TP=n] [ARGS="..."]'
 	@echo '          of a server: ENGINE=atom|sglang|vllm|trtllm|llamacpp|openai [BASE_URL=http://HOST:PORT/v1] [MODEL=name]'
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,8 +45,8 @@ setup: ## Make .venv with pinned versions; safe to interrupt, quick when there i
 eval: setup ## Run one setting, judge it, write its report: K=0..7, QUANT=float32|bf16|fp8|nvfp4
 	@$(BIN)/evalkit run --k '$(K)' --quant '$(QUANT)' $(call option,--limit,LIMIT) $(call option,--task,TASK) \
 		$(call option,--draft,DRAFT) $(call option,--data,DATA) $(call option,--batch,BATCH) \
-		$(call option,--threads,THREADS) $(call option,--engine,ENGINE) $(call option,--base-url,BASE_URL) \
-		$(call option,--model,MODEL) $(ARGS); code=$$?; \
+		$(call option,--threads,THREADS) $(call option,--tp,TP) $(call option,--engine,ENGINE) \
+		$(call option,--base-url,BASE_URL) $(call option,--model,MODEL) $(ARGS); code=$$?; \
 	case $$code in 0) word=pass;; 1) word=fail;; 2) word=error;; 3) word=inconclusive;; *) word=interrupted;; esac; \
 	echo "evalkit exit code: $$code ($$word)"; exit $$code
 
@@ -71,7 +71,7 @@ reference: setup ## Train the embedded model, record its golden and card (90 min
 test: setup ## All tests that need neither a GPU nor many minutes
 	@$(BIN)/python -m pytest -q -m 'not slow and not gpu' $(ARGS)
 
-test-servers: setup ## Install vLLM and a small real model in build/servers/ (4 GB) and hold evalkit against them
+test-servers: setup ## Install vLLM, llama.cpp and a small real model in build/servers/ (4 GB) and hold evalkit against them
 	@$(BIN)/python tools/test_servers.py $(if $(DATA),--data '$(DATA)') $(ARGS)
 
 check: setup ## Lint, format and types, changing nothing

@@ -123,15 +123,18 @@ class BlockAttend:
     Each row sees the context at positions 0..context_length-1, from the pages, and all T rows of its
     own block, later ones too; those are used as given, not through the cache's format.
 
-    page_table: int64 [n, pages], padded with 0; context_lengths: int64 [n], the anchor's position.
+    page_table: int64 [n, pages], padded with 0; context_lengths: int64 [n], the anchor's position. window: a row at
+    position p sees only the context from p - window + 1 on; 0: all of it.
     """
 
-    def __init__(self, cache: KVCache, layer_offset: int, page_table: Tensor, context_lengths: Tensor) -> None:
+    def __init__(
+        self, cache: KVCache, layer_offset: int, page_table: Tensor, context_lengths: Tensor, window: int = 0
+    ) -> None:
         pages = -(-int(context_lengths.max()) // cache.page_size) if len(context_lengths) else 0
         self.cache, self.layer_offset, self.n = cache, layer_offset, page_table.shape[0]
         self.page_table = page_table[:, :pages].contiguous()
         places = torch.arange(pages * cache.page_size, device=page_table.device)
-        self.hidden = places >= context_lengths.unsqueeze(-1)  # bool [n, length]
+        self.places, self.lengths, self.window = places, context_lengths, window
         self.bias: Tensor | None = None
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor:
@@ -141,9 +144,16 @@ class BlockAttend:
         keys = torch.cat((keys, k.view(self.n, width, *k.shape[1:])), dim=1)
         values = torch.cat((values, v.view(self.n, width, *v.shape[1:])), dim=1)
         if self.bias is None:
-            hidden = F.pad(self.hidden, (0, width)).unsqueeze(1).expand(-1, width, -1)
-            self.bias = _grouped_bias(hidden, q.shape[1] // k.shape[1], q.dtype)
+            self.bias = _grouped_bias(F.pad(self._hidden(width), (0, width)), q.shape[1] // k.shape[1], q.dtype)
         return _grouped_sdpa(q, keys, values, self.bias, width)
+
+    def _hidden(self, width: int) -> Tensor:
+        """bool [n, width, length]: context that a row does not see."""
+        hidden = (self.places >= self.lengths.unsqueeze(-1)).unsqueeze(1).expand(-1, width, -1)
+        if not self.window:
+            return hidden
+        rows = self.lengths.unsqueeze(-1) + torch.arange(width, device=self.lengths.device)
+        return hidden | (self.places <= rows.unsqueeze(-1) - self.window)
 
 
 class ChainAttend:
@@ -240,8 +250,9 @@ def reference_attention(
 
 
 def reference_block_attention(
-    cache: KVCache, layer: int, page_table: Tensor, context_lengths: Tensor, q: Tensor, k: Tensor, v: Tensor
-) -> Tensor:
+    cache: KVCache, layer: int, page_table: Tensor, context_lengths: Tensor, q: Tensor, k: Tensor, v: Tensor,
+    window: int = 0,
+) -> Tensor:  # fmt: skip
     """Slow twin of BlockAttend: one row at a time, no padding, float64. `layer` is the cache's."""
     n = page_table.shape[0]
     width = q.shape[0] // n
@@ -249,9 +260,9 @@ def reference_block_attention(
     for i, length in enumerate(context_lengths.tolist()):
         context_k, context_v = cache.gather(layer, page_table[i : i + 1])
         rows = slice(i * width, (i + 1) * width)
-        keys = torch.cat((context_k[0, :length], k[rows]))
-        values = torch.cat((context_v[0, :length], v[rows]))
-        for row in range(rows.start, rows.stop):
+        for j, row in enumerate(range(rows.start, rows.stop)):
+            seen = slice(max(0, length + j - window + 1) if window else 0, length)
+            keys, values = torch.cat((context_k[0, seen], k[rows])), torch.cat((context_v[0, seen], v[rows]))
             out[row] = _attend_one(q[row], keys, values)
     return out
 

@@ -1,43 +1,93 @@
-"""config.json of a checkpoint to ModelConfig and DraftConfig. Standard library only.
+"""config.json of a target to ModelConfig. Standard library only.
 
 A field that two spellings give differently is an error, and so is a shape that contradicts itself: found
-here, before a weight is read.
+here, before a weight is read. Drafts: see dspark_config.py.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.config import DraftConfig, ModelConfig, MoEConfig, SparseConfig
+from engine.config import ModelConfig, RopeScaling
+from engine.config_fields import architecture, field, read_json, text_config
 from engine.errors import EngineError
+from engine.m3_config import parse_moe, parse_sparse
+
+# the architecture's name without its ending, or a model_type -> family
+FAMILIES = {
+    "minimaxm3": "minimax_m3",
+    "minimaxm3sparse": "minimax_m3",
+    "minimaxm3vl": "minimax_m3",
+    "dsparkminimaxdraft": "minimax_m3",
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+}
+_ENDINGS = ("forconditionalgeneration", "forcausallm", "dsparkmodel", "model")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file. Raises EngineError when it is absent, unreadable or no object."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EngineError(f"{path} does not exist", "give the folder of a checkpoint") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
-        raise EngineError(f"{path} cannot be read as JSON ({e})", "restore the file") from None
-    if not isinstance(data, dict):
-        raise EngineError(f"{path} holds a {type(data).__name__}, not an object", "restore the file")
-    return data
+def parse_model_config(raw: dict[str, Any], path: Path) -> ModelConfig:
+    """ModelConfig of a config.json's content. Raises EngineError for an architecture it cannot compute."""
+    family = _family(architecture(raw), path)
+    raw = text_config(raw, path)
+    m3, llama = family == "minimax_m3", family == "llama"
+    layers, hidden, heads = (
+        int(field(raw, path, n)) for n in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    )
+    kv_heads = int(field(raw, path, "num_key_value_heads", default=heads if llama else None))
+    head_dim = int(field(raw, path, "head_dim", default=None if m3 or hidden % heads else hidden // heads))
+    if heads % kv_heads:
+        raise EngineError(f"{path} has {heads} heads and {kv_heads} KV heads", "the first must be a multiple")
+    rope = _rope(raw, path)
+    return ModelConfig(
+        family=family,
+        vocab_size=int(field(raw, path, "vocab_size")),
+        hidden_size=hidden,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        rotary_dim=_rotary_dim(raw | rope, path, head_dim, 0.5 if m3 else 1.0),
+        rope_theta=float(field(raw | rope, path, "rope_theta", default=1e4 if llama else None)),
+        rope_scaling=_scaling(rope, path),
+        intermediate_size=int(field(raw, path, "dense_intermediate_size" if m3 else "intermediate_size")),
+        activation=_activation(raw, path, "swigluoai" if m3 else "silu"),
+        gemma_norm=bool(raw.get("use_gemma_norm", m3)),
+        qk_norm=_qk_norm(raw, path, family),
+        attention_bias=_attention_bias(raw, path, family),
+        tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        max_positions=int(field(raw, path, "max_position_embeddings")),
+        eps=float(raw.get("rms_norm_eps", 1e-6)),
+        swiglu_alpha=float(raw.get("swiglu_alpha", 1.702)),
+        swiglu_limit=float(raw.get("swiglu_limit", 7.0)),
+        moe=parse_moe(raw, path, layers) if m3 else None,
+        sparse=parse_sparse(raw, path, layers, kv_heads) if m3 else None,
+        eos_token_ids=_eos(raw),
+        raw=raw,
+    )
 
 
-def _get(raw: dict[str, Any], path: Path, *names: str, default: Any = None) -> Any:
-    """The value under the first of `names` that is there; an error where two are there and disagree."""
-    found = {n: raw[n] for n in names if raw.get(n) is not None}
-    if len({json.dumps(v) for v in found.values()}) > 1:
-        raise EngineError(f"{path} gives {' and '.join(found)} different values", "keep one of them")
-    if found:
-        return next(iter(found.values()))
-    if default is None:
-        raise EngineError(f"{path} has no {' or '.join(names)}", "use a complete config.json")
-    return default
+def load_model_config(folder: Path) -> ModelConfig:
+    """ModelConfig of a checkpoint folder; generation_config.json may name more end-of-text tokens."""
+    path = folder / "config.json"
+    raw = read_json(path)
+    cfg = parse_model_config(raw, path)
+    _refuse_windows(cfg, path)
+    more = folder / "generation_config.json"
+    eos = _eos(read_json(more)) if more.exists() else ()
+    return replace(cfg, eos_token_ids=tuple(dict.fromkeys(cfg.eos_token_ids + eos)))
+
+
+def _family(arch: str, path: Path) -> str:
+    word = arch.lower().replace("_", "")
+    for ending in _ENDINGS:
+        word = word.removesuffix(ending)
+    if word not in FAMILIES:
+        raise EngineError(f"{path} names the architecture {arch!r}",
+                          "use a checkpoint of MiniMax-M3, Llama, Qwen2 or Qwen3 (dense)")  # fmt: skip
+    return FAMILIES[word]
 
 
 def _eos(raw: dict[str, Any]) -> tuple[int, ...]:
@@ -47,170 +97,76 @@ def _eos(raw: dict[str, Any]) -> tuple[int, ...]:
     return tuple(int(e) for e in eos) if isinstance(eos, list) else (int(eos),)
 
 
-def parse_model_config(raw: dict[str, Any], path: Path) -> ModelConfig:
-    """ModelConfig of a config.json's content. Raises EngineError for an architecture it cannot compute."""
-    raw = raw.get("text_config", raw)
-    arch = str((raw.get("architectures") or [raw.get("model_type", "?")])[0]).lower()
-    if "minimaxm3" in arch.replace("_", ""):
-        family = "minimax_m3"
-    elif "qwen3" in arch and "moe" not in arch:
-        family = "qwen3"
-    else:
-        raise EngineError(f"{path} names the architecture {arch!r}", "use MiniMax-M3 or Qwen3")
-    m3 = family == "minimax_m3"
-    head_dim = int(_get(raw, path, "head_dim"))
-    layers, kv_heads = int(_get(raw, path, "num_hidden_layers")), int(_get(raw, path, "num_key_value_heads"))
-    return ModelConfig(
-        family=family,
-        vocab_size=int(_get(raw, path, "vocab_size")),
-        hidden_size=int(_get(raw, path, "hidden_size")),
-        num_layers=layers,
-        num_heads=int(_get(raw, path, "num_attention_heads")),
-        num_kv_heads=kv_heads,
-        head_dim=head_dim,
-        rotary_dim=round(head_dim * float(raw.get("partial_rotary_factor", 0.5 if m3 else 1.0))),
-        rope_theta=_rope_theta(raw, path),
-        intermediate_size=int(_get(raw, path, "dense_intermediate_size" if m3 else "intermediate_size")),
-        activation=str(raw.get("hidden_act", "swigluoai" if m3 else "silu")),
-        gemma_norm=bool(raw.get("use_gemma_norm", m3)),
-        tie_embeddings=bool(raw.get("tie_word_embeddings", not m3)),
-        max_positions=int(_get(raw, path, "max_position_embeddings")),
-        eps=float(raw.get("rms_norm_eps", 1e-6)),
-        swiglu_alpha=float(raw.get("swiglu_alpha", 1.702)),
-        swiglu_limit=float(raw.get("swiglu_limit", 7.0)),
-        moe=_moe(raw, path, layers) if m3 else None,
-        sparse=_sparse(raw, path, layers, kv_heads) if m3 else None,
-        eos_token_ids=_eos(raw),
-        raw=raw,
-    )
-
-
-def _rope_theta(raw: dict[str, Any], path: Path) -> float:
-    rope = raw.get("rope_parameters") or {}
-    theta = raw.get("rope_theta", rope.get("rope_theta"))
-    if theta is None:
-        raise EngineError(f"{path} has no rope_theta", "use a complete config.json")
-    if raw.get("rope_scaling") or rope.get("rope_type", "default") != "default":
-        raise EngineError(f"{path} asks for scaled RoPE", "use a checkpoint with plain RoPE")
-    return float(theta)
-
-
-def _flags(values: list[Any], name: str, layers: int, path: Path) -> tuple[bool, ...]:
-    """A list with one number a layer, as flags."""
-    if len(values) != layers:
-        raise EngineError(f"{path} has {len(values)} entries in {name} for {layers} layers", "give one a layer")
-    return tuple(bool(v) for v in values)
-
-
-def _moe(raw: dict[str, Any], path: Path, layers: int) -> MoEConfig | None:
-    """The experts of MiniMax-M3; a missing moe_layer_freq means that all layers have them."""
-    flags = _flags(raw.get("moe_layer_freq", [1] * layers), "moe_layer_freq", layers, path)
-    if not any(flags):
-        return None
-    scoring = str(raw.get("scoring_func", "sigmoid"))
-    if scoring != "sigmoid":
-        raise EngineError(f"{path} routes with {scoring!r}", "use a checkpoint with sigmoid routing")
-    size, shared = int(_get(raw, path, "intermediate_size")), int(raw.get("n_shared_experts", 1))
-    shared_size = int(raw.get("shared_intermediate_size", size)) if shared else 0
-    if shared and shared_size not in (size, size * shared):
-        raise EngineError(f"{path}: shared_intermediate_size {shared_size} is not n_shared_experts {shared} of "
-                          f"intermediate_size {size}", "correct one of the three")  # fmt: skip
-    experts, chosen = int(_get(raw, path, "num_local_experts")), int(_get(raw, path, "num_experts_per_tok"))
-    if not 1 <= chosen <= experts:
-        raise EngineError(f"{path} chooses {chosen} of {experts} experts", "correct num_experts_per_tok")
-    return MoEConfig(
-        layers=flags,
-        experts=experts,
-        experts_per_token=chosen,
-        expert_size=size,
-        shared_size=size * shared,
-        scaling=float(raw.get("routed_scaling_factor", 1.0)),
-        routing_bias=bool(raw.get("use_routing_bias", True)),
-    )
-
-
-def _sparse(raw: dict[str, Any], path: Path, layers: int, kv_heads: int) -> SparseConfig | None:
-    """The block-sparse attention of MiniMax-M3; a missing sparse_attention_freq means that no layer has it."""
-    given = raw.get("sparse_attention_config") or {}
-    flags = _flags(given.get("sparse_attention_freq", [0] * layers), "sparse_attention_freq", layers, path)
-    if not any(flags):
-        return None
-    for key, only in (("sparse_score_type", "max"), ("sparse_disable_index_value", True)):
-        if given.get(key, only) != only:
-            raise EngineError(f"{path} has {key} {given[key]!r}", f"use a checkpoint with {only!r}, the only one known")
-    cfg = SparseConfig(
-        layers=flags,
-        computes=_index_computes(raw, path, flags),
-        index_heads=int(_get(given, path, "sparse_num_index_heads")),
-        index_dim=int(_get(given, path, "sparse_index_dim")),
-        block_size=int(_get(given, path, "sparse_block_size")),
-        topk=int(_get(given, path, "sparse_topk_blocks")),
-        init_blocks=int(given.get("sparse_init_block", 0)),
-        local_blocks=int(given.get("sparse_local_block", 1)),
-    )
-    if cfg.index_heads != kv_heads:
-        raise EngineError(f"{path} has {cfg.index_heads} index heads and {kv_heads} KV heads", "they must be equal")
-    if cfg.block_size < 1 or cfg.topk < max(1, cfg.init_blocks + cfg.local_blocks):
-        raise EngineError(f"{path} sees {cfg.topk} blocks of {cfg.block_size} keys, {cfg.init_blocks} first and "
-                          f"{cfg.local_blocks} last ones forced", "correct sparse_attention_config")  # fmt: skip
-    return cfg
-
-
-def _index_computes(raw: dict[str, Any], path: Path, sparse: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Which sparse layers pick blocks themselves, counted by sparse ordinal (ATOM's index_topk_* overrides)."""
-    freq, offset = int(raw.get("index_topk_freq", 1)), int(raw.get("index_skip_topk_offset", 0))
-    if freq < 1:
-        raise EngineError(f"{path} has index_topk_freq {freq}", "give 1 (no sharing) or more")
-    pattern = raw.get("index_topk_pattern") if raw.get("use_index_cache") else None
-    computes, ordinal = [], 0
-    for flag in sparse:
-        if pattern is not None:
-            skips = ordinal < len(pattern) and pattern[ordinal] == "S"
-        else:
-            skips = bool(raw.get("use_index_cache")) and max(ordinal - offset, 0) % freq != 0
-        if flag and skips and ordinal == 0:
-            raise EngineError(f"{path}: the first sparse layer shares an index, but none is before it",
-                              "let it compute its own")  # fmt: skip
-        computes.append(flag and not skips)
-        ordinal += flag
-    return tuple(computes)
-
-
-def load_model_config(folder: Path) -> ModelConfig:
-    """ModelConfig of a checkpoint folder; generation_config.json may name more end-of-text tokens."""
-    cfg = parse_model_config(read_json(folder / "config.json"), folder / "config.json")
-    more = folder / "generation_config.json"
-    eos = _eos(read_json(more)) if more.exists() else ()
-    return replace(cfg, eos_token_ids=tuple(dict.fromkeys(cfg.eos_token_ids + eos)))
-
-
-def _temperatures(raw: dict[str, Any], path: Path) -> tuple[float, ...]:
-    found = tuple(float(t) for t in raw.get("confidence_temperatures", ()))
-    if any(not 0.0 < t < 1e6 for t in found):
-        raise EngineError(f"{path} has confidence_temperatures {list(found)}", "use positive numbers")
+def _activation(raw: dict[str, Any], path: Path, only: str) -> str:
+    found = str(raw.get("hidden_act", only))
+    if found not in ("silu", "swigluoai"):
+        raise EngineError(f"{path} has the activation {found!r}", f"use a checkpoint with {only}")
     return found
 
 
-def load_draft_config(folder: Path) -> DraftConfig:
-    """DraftConfig of a DSpark checkpoint folder; both spellings of its fields are taken."""
-    path = folder / "config.json"
-    raw = read_json(path)
-    arch = str((raw.get("architectures") or ["?"])[0])
-    if "dspark" not in arch.lower():
-        raise EngineError(f"{path} names the architecture {arch!r}", "use a DSpark draft")
-    ids = _get(raw, path, "target_layer_ids", "dspark_target_layer_ids")
-    head = raw.get("markov_head_type", "vanilla")
-    if head != "vanilla":
-        raise EngineError(f"{path} has a {head!r} Markov head", "use a draft with a vanilla Markov head")
-    return DraftConfig(
-        model=parse_model_config(
-            raw | {"moe_layer_freq": [0] * int(raw["num_hidden_layers"]), "sparse_attention_config": None}, path
-        ),
-        block_size=int(_get(raw, path, "block_size", "dspark_block_size")),
-        target_layer_ids=tuple(int(i) for i in ids),
-        mask_token_id=int(_get(raw, path, "mask_token_id", "dspark_noise_token_id")),
-        markov_rank=int(_get(raw, path, "markov_rank", "dspark_markov_rank")),
-        confidence=bool(raw.get("enable_confidence_head", float(raw.get("confidence_head_alpha", 0.0)) > 0)),
-        confidence_temperatures=_temperatures(raw, path),
-        capture_convention=str(raw.get("capture_convention", "post_layer")),
-    )
+def _qk_norm(raw: dict[str, Any], path: Path, family: str) -> bool:
+    """Whether q and k are normed per head. M3 has a switch for it, which no public checkpoint turns off."""
+    if family != "minimax_m3":
+        return family == "qwen3"
+    if raw.get("attention_output_gate") or raw.get("use_qk_norm", True) is not True:
+        raise EngineError(f"{path} asks for an output gate, or for no QK norm, in its attention",
+                          "use a published MiniMax-M3 checkpoint")  # fmt: skip
+    return True
+
+
+def _attention_bias(raw: dict[str, Any], path: Path, family: str) -> str:
+    """Which projections have a bias: "", "qkv" or "qkvo"."""
+    if raw.get("mlp_bias"):
+        raise EngineError(f"{path} has biases in its MLP", "use a checkpoint without mlp_bias")
+    if family == "qwen2":
+        return "qkv"
+    return "qkvo" if raw.get("attention_bias") else ""
+
+
+def _refuse_windows(cfg: ModelConfig, path: Path) -> None:
+    """A target that does not attend to all keys, other than by M3's blocks, is not computed here."""
+    kinds = set() if cfg.family == "minimax_m3" else set(cfg.raw.get("layer_types") or ()) - {"full_attention"}
+    if kinds or (cfg.raw.get("use_sliding_window") and cfg.raw.get("sliding_window")):
+        raise EngineError(f"{path} has {', '.join(sorted(map(str, kinds))) or 'sliding_attention'} layers",
+                          "use a target with full attention")  # fmt: skip
+
+
+def _rope(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+    """rope_parameters, or rope_scaling in its place: one object, with rope_type."""
+    found = [dict(raw[n]) for n in ("rope_parameters", "rope_scaling") if raw.get(n)]
+    for rope in found:
+        rope["rope_type"] = field(rope, path, "rope_type", "type", default="default")
+        rope.pop("type", None)
+    if len(found) == 2 and any(found[0].get(k, v) != v for k, v in found[1].items()):
+        raise EngineError(f"{path} gives rope_parameters and rope_scaling that differ", "keep one of them")
+    rope = found[0] if found else {"rope_type": "default"}
+    theta = rope.get("rope_theta")
+    if theta is not None and raw.get("rope_theta") is not None and float(raw["rope_theta"]) != float(theta):
+        raise EngineError(f"{path} gives rope_theta as {raw['rope_theta']} and in rope_parameters as {theta}",
+                          "keep one of them")  # fmt: skip
+    return rope
+
+
+def _rotary_dim(raw: dict[str, Any], path: Path, head_dim: int, share: float) -> int:
+    size = int(raw.get("rotary_dim") or round(head_dim * float(raw.get("partial_rotary_factor", share))))
+    if "partial_rotary_factor" in raw and size != round(head_dim * float(raw["partial_rotary_factor"])):
+        raise EngineError(f"{path} gives rotary_dim {size} and partial_rotary_factor {raw['partial_rotary_factor']} of "
+                          f"{head_dim}", "keep one of them")  # fmt: skip
+    if size % 2 or not 0 < size <= head_dim:
+        raise EngineError(f"{path} turns {size} of {head_dim} dims", "give an even number, at most head_dim")
+    return size
+
+
+def _scaling(rope: dict[str, Any], path: Path) -> RopeScaling | None:
+    """Llama 3's scaling of frequencies, the only one known; None for plain RoPE."""
+    kind = rope["rope_type"]
+    if kind == "default":
+        return None
+    if kind != "llama3":
+        raise EngineError(f"{path} scales RoPE by {kind!r}", "use a checkpoint with plain or llama3 RoPE")
+    names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+    factor, low, high, positions = (float(field(rope, path, n)) for n in names)
+    if not (factor >= 1 and 0 < low < high and positions >= 1):
+        raise EngineError(f"{path} has llama3 RoPE with factor {factor:g}, low {low:g}, high {high:g} and "
+                          f"{positions:g} positions", "give factor >= 1 and 0 < low < high")  # fmt: skip
+    return RopeScaling(factor=factor, low_freq_factor=low, high_freq_factor=high, original_positions=positions)

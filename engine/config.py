@@ -55,7 +55,8 @@ class EngineConfig:
     num_pages: int = 0  # 0: enough for max_batch full-length sequences, within memory_limit_mb
     memory_limit_mb: int = 512  # for the KV cache
     prefix_cache: bool = True
-    threads: int = 0  # 0: leave torch's own choice
+    threads: int = 0  # of all ranks together; 0: leave torch's own choice
+    tp: int = 1  # ranks that share the model (tensor parallelism), a process and on a GPU a device each
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ class EngineConfig:
             raise EngineError(f"unknown dtype {self.dtype!r}", f"use auto or one of {', '.join(DTYPES)}")
         if self.threads < 0:
             raise EngineError(f"threads is {self.threads}", "give 0 (torch's own choice) or a positive number")
-        for name in ("max_batch", "max_batched_tokens", "page_size"):
+        for name in ("max_batch", "max_batched_tokens", "page_size", "tp"):
             if getattr(self, name) < 1:
                 raise EngineError(f"{name} is {getattr(self, name)}", "give a number of at least 1")
 
@@ -139,10 +140,20 @@ class SparseConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """Shape of a target, read from its config.json. Two families: MiniMax-M3 and Qwen3."""
+class RopeScaling:
+    """Llama 3's stretch of RoPE: wavelengths over `original_positions` / low grow by `factor`, short ones stay."""
 
-    family: str  # minimax_m3 | qwen3
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_positions: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Shape of a target, read from its config.json. Families: MiniMax-M3, Llama, Qwen2 and Qwen3 (dense)."""
+
+    family: str  # minimax_m3 | llama | qwen2 | qwen3
     vocab_size: int
     hidden_size: int
     num_layers: int
@@ -156,6 +167,9 @@ class ModelConfig:
     gemma_norm: bool  # scale is 1 + w
     tie_embeddings: bool
     max_positions: int
+    rope_scaling: RopeScaling | None = None  # None: plain RoPE
+    qk_norm: bool = True  # q and k are normed per head before RoPE
+    attention_bias: str = ""  # projections with a bias: "" | qkv | qkvo
     eps: float = 1e-6
     swiglu_alpha: float = 1.702
     swiglu_limit: float = 7.0
@@ -173,7 +187,11 @@ class DraftConfig:
     block_size: int
     target_layer_ids: tuple[int, ...]
     mask_token_id: int
-    markov_rank: int
+    markov_rank: int  # 0: no Markov head
     confidence: bool
+    markov_head: str = "vanilla"  # vanilla | gated | rnn
+    confidence_with_markov: bool = True  # the confidence head sees the previous token's Markov embedding
     confidence_temperatures: tuple[float, ...] = ()  # by position, from the first; () is 1 everywhere
     capture_convention: str = "post_layer"  # id i is the residual stream after layer i
+    window: int = 0  # context keys before its own position that a slot sees, itself included; 0: all
+    made_for: dict[str, Any] = field(default_factory=dict, compare=False)  # what it records of its target

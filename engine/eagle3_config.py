@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint_config import read_json
 from engine.config import ModelConfig
+from engine.config_fields import architecture, read_json
 from engine.errors import EngineError
 
 CONVENTIONS = ("pre_layer", "post_layer")
@@ -27,7 +27,6 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (1.0,),
     "rope_scaling": (),  # None alone
     "kv_lora_rank": (),
-    "quantization_config": (),
     "transformer_layer_config": (),
 }
 
@@ -80,7 +79,7 @@ def load_eagle3_config(folder: Path) -> Eagle3Config:
 
 def parse_eagle3_config(raw: dict[str, Any], path: Path) -> Eagle3Config:
     """The same of a config.json's content."""
-    arch = str((raw.get("architectures") or ["?"])[0])
+    arch = architecture(raw)
     if not is_eagle3(arch):
         raise EngineError(f"{path} names the architecture {arch!r}", "use an EAGLE3 draft")
     eagle = raw.get("eagle_config") or {}
@@ -147,6 +146,7 @@ def _model(raw: dict[str, Any], path: Path) -> ModelConfig:
         activation="silu",
         gemma_norm=False,
         tie_embeddings=False,
+        qk_norm=False,
         max_positions=int(need("max_position_embeddings")),
         eps=float(need("rms_norm_eps", 1e-6)),
         raw=raw,

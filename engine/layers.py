@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import ModelConfig
+from engine.config import ModelConfig, RopeScaling
 from engine.quant.linear import linear_rows
 
 
@@ -59,8 +59,9 @@ class Rope(nn.Module):
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
         half = cfg.rotary_dim // 2
-        freq = cfg.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
-        angle = torch.outer(torch.arange(cfg.max_positions, dtype=torch.float64), freq)
+        # on the CPU also where the modules around are made without memory, which this must not be
+        steps, places = (torch.arange(n, dtype=torch.float64, device="cpu") for n in (half, cfg.max_positions))
+        angle = torch.outer(places, scaled(cfg.rope_theta ** (-steps / half), cfg.rope_scaling))
         self.rotary_dim = cfg.rotary_dim
         self.register_buffer("cos", angle.cos().float(), persistent=False)  # [max_positions, half]
         self.register_buffer("sin", angle.sin().float(), persistent=False)
@@ -78,23 +79,38 @@ class Rope(nn.Module):
         return torch.cat((turned[0].to(x.dtype), turned[1].to(x.dtype), rest), dim=-1)
 
 
+def scaled(freq: Tensor, cfg: RopeScaling | None) -> Tensor:
+    """Frequencies, radians a position, after Llama 3's scaling: long wavelengths by `factor`, short ones not at all.
+
+    Between the two bounds the frequency is a mean of both, weighted by how often it turns in the original context.
+    """
+    if cfg is None:
+        return freq
+    turns = cfg.original_positions * freq / (2 * torch.pi)  # in the original context
+    keep = ((turns - cfg.low_freq_factor) / (cfg.high_freq_factor - cfg.low_freq_factor)).clamp(0, 1)
+    return freq * keep + freq / cfg.factor * (1 - keep)
+
+
 class Attention(nn.Module):
-    """Projections of one attention layer, with per-head QK norm before RoPE."""
+    """Projections of one attention layer, with per-head QK norm before RoPE where the family has it."""
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = cfg.num_heads, cfg.num_kv_heads, cfg.head_dim
-        self.qkv = nn.Linear(cfg.hidden_size, (self.heads + 2 * self.kv_heads) * self.head_dim, bias=False)
-        self.o = nn.Linear(self.heads * self.head_dim, cfg.hidden_size, bias=False)
-        self.q_norm, self.k_norm = RMSNorm(self.head_dim, cfg), RMSNorm(self.head_dim, cfg)
+        rows, bias = (self.heads + 2 * self.kv_heads) * self.head_dim, cfg.attention_bias
+        self.qkv = nn.Linear(cfg.hidden_size, rows, bias=bias in ("qkv", "qkvo"))
+        self.o = nn.Linear(self.heads * self.head_dim, cfg.hidden_size, bias=bias == "qkvo")
+        self.q_norm = RMSNorm(self.head_dim, cfg) if cfg.qk_norm else None
+        self.k_norm = RMSNorm(self.head_dim, cfg) if cfg.qk_norm else None
 
     def make_qkv(self, x: Tensor, rope: Rope, table: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """q [rows, heads, head_dim], k and v [rows, kv_heads, head_dim] of x [rows, hidden]."""
         y = self.qkv(x).view(x.shape[0], -1, self.head_dim)
         qk, v = y.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
-        qk = F.rms_norm(qk.float(), (self.head_dim,), None, self.q_norm.eps)
-        scales = (self.q_norm.scale().expand(self.heads, -1), self.k_norm.scale().expand(self.kv_heads, -1))
-        qk = (qk * torch.cat(scales)).to(x.dtype)
+        if self.q_norm is not None and self.k_norm is not None:
+            qk = F.rms_norm(qk.float(), (self.head_dim,), None, self.q_norm.eps)
+            scales = (self.q_norm.scale().expand(self.heads, -1), self.k_norm.scale().expand(self.kv_heads, -1))
+            qk = (qk * torch.cat(scales)).to(x.dtype)
         q, k = rope(qk, table).split((self.heads, self.kv_heads), dim=1)
         return q, k, v
 
@@ -102,7 +118,7 @@ class Attention(nn.Module):
         """k and v alone, for rows that are only attended to."""
         y = linear_rows(self.qkv, x, slice(self.heads * self.head_dim, None))
         k, v = y.view(x.shape[0], 2, self.kv_heads, self.head_dim).unbind(1)
-        return rope(self.k_norm(k), table), v
+        return rope(k if self.k_norm is None else self.k_norm(k), table), v
 
 
 def gated(gate_up: Tensor, cfg: ModelConfig) -> Tensor:
@@ -159,7 +175,7 @@ def packed_rows(module: nn.Module, name: str) -> list[int]:
     q, k, v of an attention; the index queries and key; gate and up; for stacked experts those of each
     expert in turn, of the parameter seen as [experts * rows, columns].
     """
-    path, leaf = name.removesuffix(".weight").rpartition(".")[::2]
+    path, leaf = name.removesuffix(".weight").removesuffix(".bias").rpartition(".")[::2]
     owner, p = module.get_submodule(path), module.get_parameter(name)
     if isinstance(owner, Attention) and leaf == "qkv":
         return [owner.heads * owner.head_dim, *[owner.kv_heads * owner.head_dim] * 2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -11,17 +12,21 @@ import torch
 from torch import nn
 
 from engine.api import Completion, Request, TokenLogprob, Update
+from engine.checkpoint_config import load_model_config
 from engine.config import EngineConfig, QuantMode
 from engine.draft import DRAFTERS, Drafter
 from engine.errors import EngineError
 from engine.kv_cache import KVCache, LayerSpec, bytes_per_token
 from engine.model import Target
+from engine.parallel import Parallel, RankLost
 from engine.prefix_cache import OutOfPages, PagePool, PageTable
 from engine.quant import FORMATS, INDEX_FORMATS, KVFormat
 from engine.quant.apply import WeightReport, quantise_models, weight_report
+from engine.ranks import Ranks
 from engine.request import Sequence
 from engine.runner import Runner, page_tables
 from engine.scheduler import Scheduler
+from engine.shard import local_config, shard_drafter, shard_target, sum_over_ranks
 from engine.tokenizer import Tokenizer
 from engine.weights import draft_names, load_target, target_names
 
@@ -32,20 +37,44 @@ class LLM:
     """A target, with a draft or without, ready to generate.
 
     drafter: an object to use in place of the one config.draft names; "scripted" needs it. Raises
-    EngineError for a checkpoint, draft or memory limit that does not do.
+    EngineError for a checkpoint, draft or memory limit that does not do. With config.tp above 1 this is rank 0 and
+    starts the others, each a process with its share of the weights and of the KV heads; `parallel` is how those are
+    made.
     """
 
-    def __init__(self, config: EngineConfig, *, drafter: Drafter | None = None) -> None:
+    def __init__(
+        self, config: EngineConfig, *, drafter: Drafter | None = None, parallel: Parallel | None = None
+    ) -> None:
         self.config = config
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        self.device = _device(config.device)
+        self.parallel = parallel or Parallel(0, config.tp)
+        self.device = _device(config.device, self.parallel)
+        if config.threads or config.tp > 1:  # as many on each rank: what all compute alike must have the same bits
+            torch.set_num_threads(max(1, (config.threads or torch.get_num_threads()) // config.tp))
+        self.ranks: Ranks | None = None
+        if config.tp > 1 and parallel is None:
+            local_config(load_model_config(config.model), config.tp)
+            self.ranks = Ranks(replace(config, threads=torch.get_num_threads() * config.tp), drafter)
+        try:
+            self._load(config, drafter)
+        except BaseException:
+            self.close()
+            raise
+        if self.ranks:
+            self.ranks.connect(self.parallel, self.device)
+
+    def _load(self, config: EngineConfig, drafter: Drafter | None) -> None:
         dtype = config.dtype if config.dtype != "auto" else "float32" if self.device.type == "cpu" else "bf16"
         self.quant = QuantMode.parse(config.quant, dtype)
         self.tokenizer = Tokenizer(config.model)
         self.target = load_target(config.model, dtype=_TORCH[self.quant.dtype], device=str(self.device))
+        shard_target(self.target, self.parallel)
         self.drafter = self._drafter(drafter) if config.k else None
+        if self.drafter:
+            shard_drafter(self.drafter, self.parallel)
         self.online_quant = quantise_models(config, self.quant, _models(self.target, self.drafter))
+        for module in (self.target, self.drafter.weights() if self.drafter else None):
+            if module is not None:
+                sum_over_ranks(module, self.parallel)
         self.max_model_len = self._max_model_len()
 
         layers = _layers(self.target, self.drafter, self.quant)
@@ -64,7 +93,10 @@ class LLM:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Totals since this LLM was made. verify_steps counts Steps with k >= 1; rows leave out padding."""
+        """Totals since this LLM was made. verify_steps counts Steps with k >= 1; rows leave out padding.
+
+        Bytes are those of one rank.
+        """
         run, plan = self.runner, self.scheduler
         return {
             "prefill_tokens": run.prefill_tokens,
@@ -105,13 +137,19 @@ class LLM:
 
         on_finish is called with each Completion as it finishes. All prompts are checked before any is
         run. Raises EngineError, naming the request, for an empty or too long prompt, a token id outside
-        the vocabulary, or a request that the KV pool can never hold.
+        the vocabulary, or a request that the KV pool can never hold. Where several ranks share the model also for
+        one that is lost, or that commits something else; they have ended then, as after any other exception but one
+        of on_finish.
         """
         if self._added:
             raise EngineError(
                 f"{len(self._added)} added requests are running", "step until they have finished, or cancel"
             )
         seqs = self._sequences(list(requests))
+        with self._on_all_ranks("generate", [replace(s.request, prompt=tuple(s.tokens)) for s in seqs]):
+            return self._generate(seqs, on_finish)
+
+    def _generate(self, seqs: list[Sequence], on_finish: Callable[[Completion], None] | None) -> list[Completion]:
         done: dict[int, Completion] = {}
         self.scheduler.add(seqs)
         try:
@@ -121,10 +159,31 @@ class LLM:
                         continue
                     done[id(seq)] = completion = seq.completion(self.tokenizer.decode)
                     if on_finish:
-                        on_finish(completion)
+                        self._hand_over(completion, on_finish)
+            self.parallel.in_step()  # so that rank 0 can end it after any tick, the last one too
         finally:
             self.scheduler.abort()
         return [done[id(s)] for s in seqs]
+
+    def _hand_over(self, completion: Completion, on_finish: Callable[[Completion], None]) -> None:
+        """Calls on_finish; where it raises, the other ranks are told to leave the requests that run."""
+        try:
+            on_finish(completion)
+        except BaseException:
+            if self.ranks:
+                with suppress(RankLost):
+                    self.parallel.in_step(stop=True)
+                    self.ranks.released = True
+            raise
+
+    def _on_all_ranks(self, name: str, *args: object) -> AbstractContextManager[None]:
+        """Around a call that all ranks make together: the others make it as well."""
+        return self.ranks.call(name, *args) if self.ranks else nullcontext()
+
+    def close(self) -> None:
+        """End the other ranks, if there are any; they also end with this object."""
+        if self.ranks:
+            self.ranks.close()
 
     @property
     def busy(self) -> bool:
@@ -139,8 +198,9 @@ class LLM:
         if request.id in self._added:
             raise EngineError(f"request {request.id} is running already", "give each request an id of its own")
         (seq,) = self._sequences([request])
-        self.scheduler.add([seq])
-        self._added[request.id] = seq
+        with self._on_all_ranks("add", replace(request, prompt=tuple(seq.tokens))):
+            self.scheduler.add([seq])
+            self._added[request.id] = seq
 
     @torch.inference_mode()
     def step(self) -> list[Update]:
@@ -151,7 +211,9 @@ class LLM:
         if not self._added:
             return []
         try:
-            found = [update for seq in self._tick() if (update := seq.update(self.tokenizer.decode))]
+            with self._on_all_ranks("step"):
+                ran = self._tick()
+            found = [update for seq in ran if (update := seq.update(self.tokenizer.decode))]
         except BaseException:
             self.scheduler.abort()
             self._added.clear()
@@ -163,10 +225,11 @@ class LLM:
 
     def cancel(self, request_id: str) -> bool:
         """Give up an added request and its pages; False where none of that id is running."""
-        seq = self._added.pop(request_id, None)
-        if seq is not None:
-            self.scheduler.remove(seq)
-        return seq is not None
+        if request_id not in self._added:
+            return False
+        with self._on_all_ranks("cancel", request_id):
+            self.scheduler.remove(self._added.pop(request_id))
+        return True
 
     def score(self, prompt_ids: Ids[int], continuation_ids: Ids[int]) -> tuple[list[float], list[bool]]:
         """Log-probability of each continuation token after what precedes it, and whether it is the argmax.
@@ -190,6 +253,10 @@ class LLM:
         self._check_ids("score", ids)
         if len(ids) - 1 > self.max_model_len:
             raise EngineError(f"score: {first} + {len(ids) - first} tokens do not fit in {self.max_model_len}")
+        with self._on_all_ranks("logprobs", tuple(ids), first, top):
+            return self._scored(ids, first, top)
+
+    def _scored(self, ids: Ids[int], first: int, top: int) -> list[TokenLogprob]:
         table = PageTable(self.pool)
         try:
             start = table.reuse(ids[:first], len(ids) - 1)
@@ -216,11 +283,14 @@ class LLM:
         """One tick, and its bookkeeping; the sequences that ran in it."""
         plan = self.scheduler.next()
         assert plan is not None  # a sequence that is checked always fits, alone if need be
+        self.parallel.in_step()
         self.runner.tick(plan)
+        ran = plan.decode or [c.seq for c in plan.prefill]
+        self.parallel.note(ran, self.config.k + 1)
         finished = self.scheduler.settle(plan)
         for seq in finished:
             seq.close()
-        return plan.decode or [c.seq for c in plan.prefill]
+        return ran
 
     def _sequences(self, requests: list[Request]) -> list[Sequence]:
         """Checked and tokenised requests."""
@@ -273,7 +343,7 @@ class LLM:
         if self.config.draft not in DRAFTERS:
             raise EngineError(f"the draft {self.config.draft} has no checkpoint to load", "hand LLM a drafter object")
         made = DRAFTERS[self.config.draft](self.config, self.target)
-        if self.config.scheduled and getattr(made.draft, "confidence", None) is None:
+        if self.config.scheduled and getattr(made.weights(), "confidence", None) is None:
             raise EngineError(f"the draft {self.config.draft} gives no confidences to choose drafts by",
                               "leave confidence_threshold and verify_rows at 0")  # fmt: skip
         return made
@@ -355,9 +425,15 @@ def _models(target: Target, drafter: Drafter | None) -> dict[str, tuple[nn.Modul
     return found
 
 
-def _device(name: str) -> torch.device:
+def _device(name: str, parallel: Parallel) -> torch.device:
+    """The device of this rank."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise EngineError("device is cuda, but torch finds none", "use device cpu")
+    if name == "cuda" and parallel.size > 1:
+        if (count := torch.cuda.device_count()) < parallel.size:
+            raise EngineError(f"tp is {parallel.size}, torch finds {count} devices", f"use tp={count}, or device cpu")
+        torch.cuda.set_device(parallel.rank)
+        name = f"cuda:{parallel.rank}"
     return torch.device(name)

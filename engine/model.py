@@ -18,7 +18,7 @@ def target_layer(cfg: ModelConfig, index: int) -> DecoderLayer:
 
 
 class Target(nn.Module):
-    """A decoder-only transformer in MiniMax-M3's or Qwen3's form."""
+    """A decoder-only transformer of one of checkpoint_config's families."""
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
@@ -30,6 +30,7 @@ class Target(nn.Module):
         if cfg.tie_embeddings:
             self.head.weight = self.embed.weight
         self.rope = Rope(cfg)
+        self.stored: dict[str, str] = {}  # linear layer of the checkpoint -> format, where it was quantised
 
     def forward(
         self, ids: Tensor, positions: Tensor, attend: Attend, capture: tuple[int, ...] = ()

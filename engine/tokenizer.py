@@ -7,11 +7,16 @@ from pathlib import Path
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers.decoders import DecodeStream
 
+from engine.config_fields import read_json
 from engine.errors import EngineError
 
 
 class Tokenizer:
-    """The only tokenizer of the engine. No token is added to a prompt, and special tokens leave no text."""
+    """The only tokenizer of the engine. Special tokens leave no text.
+
+    bos: what the checkpoint's tokenizer puts before a text, as its post-processor does or `add_bos_token` says; mostly
+    nothing. It is added once: a prompt whose template wrote it gets no second one.
+    """
 
     def __init__(self, folder: Path) -> None:
         path = folder / "tokenizer.json"
@@ -24,11 +29,14 @@ class Tokenizer:
         self.inner.no_truncation()
         self.inner.no_padding()
         self._pieces: dict[int, str] = {}
+        self.bos = _bos(self.inner, folder)
         self.special = {t.content: i for i, t in self.inner.get_added_tokens_decoder().items() if t.special}
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Ids of each text. Special tokens written out in a text become their ids."""
-        return [e.ids for e in self.inner.encode_batch(texts, add_special_tokens=False)]
+    def encode(self, texts: list[str], *, bos: bool = True) -> list[list[int]]:
+        """Ids of each text, `bos` before it. Special tokens written out in a text become their ids."""
+        found = [e.ids for e in self.inner.encode_batch(texts, add_special_tokens=False)]
+        head = self.bos if bos else []
+        return [ids if ids[: len(head)] == head else head + ids for ids in found]
 
     def decode(self, ids: list[int]) -> str:
         """Text of ids, without special tokens."""
@@ -81,6 +89,25 @@ class TextStream:
             if any(s.startswith(self._text[-n:]) for s in self._stop if len(s) > n):
                 return n
         return 0
+
+
+def _bos(inner: HfTokenizer, folder: Path) -> list[int]:
+    """Ids before every text: the post-processor's, unless tokenizer_config.json says add_bos_token otherwise."""
+    path = folder / "tokenizer_config.json"
+    given = read_json(path) if path.is_file() else {}
+    if given.get("add_bos_token") is False:
+        return []
+    plain, full = (inner.encode("a", add_special_tokens=special).ids for special in (False, True))
+    at = next((i for i in range(len(full)) if full[i : i + len(plain)] == plain), 0)
+    if at or not given.get("add_bos_token"):
+        return full[:at]
+    token = given.get("bos_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    found = inner.token_to_id(token) if isinstance(token, str) else None
+    if found is None:
+        raise EngineError(f"{path} says add_bos_token, and its bos_token {token!r} is in no vocabulary",
+                          "correct one of them")  # fmt: skip
+    return [found]
 
 
 class StopWatch:

@@ -144,8 +144,8 @@ def run(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
-        online_quant_config=online_quant_config, server=spec, verify=verify, forced_length=forced_length,
-        confidence_threshold=confidence_threshold, verify_rows=verify_rows,
+        online_quant_config=online_quant_config, server=spec, tp=1 if spec else tp, verify=verify,
+        forced_length=forced_length, confidence_threshold=confidence_threshold, verify_rows=verify_rows,
     )  # fmt: skip
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
     from evalkit import console
@@ -312,6 +312,44 @@ def show(
 
         console.console().print(console.run_table(made))
         print(run_text(made))
+
+
+@app.command()
+def serve(
+    k: K = None,
+    quant: Quant = "float32",
+    draft: Draft = "dspark",
+    model: Model = "gradeschool-m3",
+    host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback is warned of.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the key to ask for.")] = None,
+    name: Annotated[str, typer.Option("--served-model-name", help="What requests call it.  [default: target]")] = "",
+    chat_template: Annotated[str | None, typer.Option(help="Jinja file, or plain.  [default: the model's]")] = None,
+    seed: Annotated[int, typer.Option(help="Mixed into the seed of each request.")] = 0,
+    draft_width: Width = "k",
+    batch: Batch = 64,
+    threads: Threads = 0,
+    device: Device = "auto",
+    prefix_cache: PrefixCache = True,
+    max_queue: Annotated[int, typer.Option(help="Prompts that may wait or run; more get 503.")] = 1024,
+    max_body_mb: Annotated[int, typer.Option(help="Largest body; a larger one gets 413.")] = 4,
+    drain_seconds: Annotated[int, typer.Option(help="How long what runs may finish at the end.")] = 30,
+) -> None:
+    """Serve the engine over HTTP as OpenAI does, with acceptance counters."""
+    from evalkit.config import Cell
+    from evalkit.serve.settings import MB, ServeSettings, check_template, key_from
+
+    cell = Cell.make(
+        model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
+        device=device, prefix_cache=prefix_cache, seed=seed,
+    )  # fmt: skip
+    settings = ServeSettings(
+        name=name or cell.target, host=host, port=port, api_key=key_from(api_key_env), max_queue=max_queue,
+        max_body=max_body_mb * MB, drain_seconds=drain_seconds, chat_template=check_template(chat_template),
+    )  # fmt: skip
+    from evalkit.serve import server
+
+    server.run(cell, settings)
 
 
 @golden_app.command("record")

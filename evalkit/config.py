@@ -103,6 +103,7 @@ class Cell:
         verify_rows: int = 0,
         batch: int = 64,
         threads: int = 0,
+        tp: int = 1,
         device: str = "auto",
         prefix_cache: bool = True,
         data: Path | None = None,
@@ -150,6 +151,7 @@ class Cell:
             max_batch=batch,
             prefix_cache=prefix_cache,
             threads=threads,
+            tp=tp,
             seed=seed,
         )
         return cls(
@@ -186,6 +188,8 @@ class Cell:
     def stem(self, task_name: str) -> str:
         """The readable part of a run's id."""
         parts = [task_name, self.target, self.draft, f"k{self.k}", self.quant]
+        if self.engine.tp > 1:
+            parts.append(f"tp{self.engine.tp}")
         if self.server is not None:
             parts.insert(1, self.server.engine)
         if self.limit:

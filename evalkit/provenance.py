@@ -81,6 +81,8 @@ def fingerprint(
         **task,
         "docs_sha": sha256_json(list(doc_ids)),
     }
+    if engine.tp > 1:  # sums are then taken in another order
+        out["tp"] = engine.tp
     if engine.online_quant_config:
         out["online_quant_config"] = json.loads(engine.online_quant_config)
     if cell.server is not None:

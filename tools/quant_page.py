@@ -106,7 +106,8 @@ def weights() -> str:
 
 
 def tokens() -> str:
-    from engine.checkpoint_config import load_draft_config, load_model_config
+    from engine.checkpoint_config import load_model_config
+    from engine.dspark_config import load_draft_config
     from engine.mode import QuantMode
     from engine.quant.sizes import M3, M31, CacheShape, draft_bytes, token_bytes
 

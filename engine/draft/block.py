@@ -5,6 +5,12 @@ Structure after DeepSpec's published code: the features of committed tokens pass
 [anchor, mask, mask, ...] sits at the anchor's position onwards; row i predicts the token after
 position i, its rows see all context before the anchor and all of the block. A Markov head adds a
 bias that depends on the previous token; a confidence head says how likely each draft is to be kept.
+
+With e = W1[previous] and h the slot's hidden, the Markov head's bias is W2 times
+
+    vanilla  e
+    gated    sigmoid(Wg [h; e] + b) * e
+    rnn      tanh(o), where [g; c; o] = Wj [s; e; h] + b and s becomes sigmoid(g) * s + (1 - sigmoid(g)) * tanh(c)
 """
 
 from __future__ import annotations
@@ -39,10 +45,17 @@ class BlockDraft(nn.Module):
         self._layers = tuple(dense_layer(m) for _ in range(m.num_layers))
         self.layers = nn.ModuleList(self._layers)
         self.norm = RMSNorm(m.hidden_size, m)
-        self.markov_in = nn.Embedding(m.vocab_size, cfg.markov_rank)
-        self.markov_out = nn.Linear(cfg.markov_rank, m.vocab_size, bias=False)
-        self.confidence = nn.Linear(m.hidden_size + cfg.markov_rank, 1) if cfg.confidence else None
+        rank = cfg.markov_rank
+        if rank:
+            self.markov_in = nn.Embedding(m.vocab_size, rank)
+            self.markov_out = nn.Linear(rank, m.vocab_size, bias=False)
+        if rank and cfg.markov_head != "vanilla":
+            inputs, outputs = (1, 1) if cfg.markov_head == "gated" else (2, 3)
+            self.markov_mix = nn.Linear(m.hidden_size + inputs * rank, outputs * rank)
+        seen = m.hidden_size + (rank if cfg.confidence_with_markov else 0)
+        self.confidence = nn.Linear(seen, 1) if cfg.confidence else None
         self.rope = Rope(m)
+        self.stored: dict[str, str] = {}  # linear layer of the checkpoint -> format, where it was quantised
 
     def context_kv(self, features: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
         """K and V, each [rows, kv_heads, head_dim], of every draft layer for committed tokens.
@@ -72,14 +85,36 @@ class BlockDraft(nn.Module):
         return self.shared[1](hidden).float()
 
     def markov_bias(self, previous: Tensor) -> Tensor:
-        """float32 [..., vocab] added to the logits after token `previous`."""
+        """float32 [..., vocab] that a vanilla head adds to the logits after token `previous`."""
         return self.markov_out(self.markov_in(previous)).float()
+
+    def markov_step(
+        self, logits: Tensor, hidden: Tensor, previous: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits [n, vocab] of one slot with the head's bias, and the state for the slot after it.
+
+        logits, hidden: of the slot, [n, vocab] and [n, hidden]; previous: int64 [n]; state: None at the first slot.
+        """
+        kind = self.cfg.markov_head if self.cfg.markov_rank else "none"
+        if kind == "none":
+            return logits, None
+        if kind == "vanilla":
+            return logits + self.markov_bias(previous), None
+        e = self.markov_in(previous)
+        if kind == "gated":
+            gate = torch.sigmoid(self.markov_mix(torch.cat((hidden, e), dim=-1)))
+            return logits + self.markov_out(gate * e).float(), None
+        state = torch.zeros_like(e) if state is None else state
+        gate, candidate, out = self.markov_mix(torch.cat((state, e, hidden), dim=-1)).chunk(3, dim=-1)
+        gate = torch.sigmoid(gate)
+        return logits + self.markov_out(out.tanh()).float(), gate * state + (1 - gate) * candidate.tanh()
 
     def confidence_logits(self, hidden: Tensor, previous: Tensor) -> Tensor:
         """[...]: logit of the chance that a draft is kept, given that all before it were."""
         if self.confidence is None:
             raise ValueError("this draft has no confidence head")
-        return self.confidence(torch.cat((hidden, self.markov_in(previous)), dim=-1)).squeeze(-1).float()
+        seen = torch.cat((hidden, self.markov_in(previous)), dim=-1) if self.cfg.confidence_with_markov else hidden
+        return self.confidence(seen).squeeze(-1).float()
 
     def confidences(self, hidden: Tensor, previous: Tensor) -> Tensor:
         """[n, width]: the chances themselves, each position at its own temperature.

@@ -16,6 +16,7 @@ from engine.batch import Batch
 from engine.config import EngineConfig
 from engine.draft import Drafter, Proposal
 from engine.draft.block import BlockDraft, DraftBlock
+from engine.dspark_config import ships_draft
 from engine.errors import EngineError
 from engine.kv_cache import KVCache
 from engine.model import Target
@@ -33,11 +34,15 @@ class DSparkDrafter(Drafter):
 
     @classmethod
     def load(cls, config: EngineConfig, target: Target) -> DSparkDrafter:
-        """The draft of config.draft_path. Raises EngineError where it is missing or does not fit."""
-        if config.draft_path is None:
-            raise EngineError("the draft dspark has no checkpoint", "give draft_path")
+        """The draft of config.draft_path, or the one that the target's checkpoint ships.
+
+        Raises EngineError where there is none or it does not fit.
+        """
+        folder = config.draft_path or config.model
+        if config.draft_path is None and not ships_draft(folder):
+            raise EngineError("the draft dspark has no checkpoint, and the target's has none inside", "give draft_path")
         weight = target.embed.weight
-        draft = load_draft(config.draft_path, target, dtype=weight.dtype, device=str(weight.device))
+        draft = load_draft(folder, target, dtype=weight.dtype, device=str(weight.device))
         block = draft.cfg.block_size
         if config.draft_width == "block" and config.k > block:
             raise EngineError(f"K is {config.k} but the draft's block has {block} slots",
@@ -94,16 +99,16 @@ class DSparkDrafter(Drafter):
         starts_t = torch.from_numpy(starts).to(device)
         anchors = torch.tensor([s.tokens[-1] for s in seqs], device=device)
         positions = starts_t[:, None] + torch.arange(width, device=device)
-        attend = BlockAttend(self.cache, self.offset, page_table, starts_t)
+        attend = BlockAttend(self.cache, self.offset, page_table, starts_t, draft.cfg.window)
         ids = draft.block_ids(anchors, width)
         hidden = draft.hidden(ids.flatten(), positions.flatten(), attend)
         hidden = hidden.view(len(seqs), width, -1)[:, :keep]
         base = draft.base_logits(hidden)
         u = None if laws is None else uniforms(laws.keys, starts + 1, keep, Purpose.DRAFT).to(device)
 
-        chain, laws_used = [anchors], []
+        chain, laws_used, state = [anchors], [], None
         for i in range(keep):
-            logits = base[:, i] + draft.markov_bias(chain[-1])
+            logits, state = draft.markov_step(base[:, i], hidden[:, i], chain[-1], state)
             if laws is None or u is None:
                 chain.append(logits.argmax(-1))
             else:

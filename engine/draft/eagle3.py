@@ -21,12 +21,12 @@ from engine.batch import Batch
 from engine.config import EngineConfig
 from engine.draft import Drafter, Proposal
 from engine.draft.eagle3_model import Eagle3Draft
+from engine.draft.eagle3_weights import load_eagle3
 from engine.errors import EngineError
 from engine.kv_cache import KVCache
 from engine.model import Target
 from engine.request import Sequence
 from engine.sampling import Laws, Purpose, draw, probabilities, uniforms
-from engine.weights import load_eagle3
 
 
 class Eagle3Drafter(Drafter):

@@ -18,28 +18,14 @@ from torch import Tensor, nn
 from engine.config import ModelConfig
 from engine.eagle3_config import Eagle3Config
 from engine.layers import MLP, Attend, Attention, RMSNorm, Rope
-from engine.quant.linear import linear_rows
 
 
 class PairAttention(Attention):
-    """Projections of rows [token | hidden], without QK norm."""
+    """Projections of rows [token | hidden]."""
 
     def __init__(self, cfg: ModelConfig) -> None:
-        nn.Module.__init__(self)
-        self.heads, self.kv_heads, self.head_dim = cfg.num_heads, cfg.num_kv_heads, cfg.head_dim
-        self.qkv = nn.Linear(2 * cfg.hidden_size, (self.heads + 2 * self.kv_heads) * self.head_dim, bias=False)
-        self.o = nn.Linear(self.heads * self.head_dim, cfg.hidden_size, bias=False)
-
-    def make_qkv(self, x: Tensor, rope: Rope, table: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        y = self.qkv(x).view(x.shape[0], -1, self.head_dim)
-        qk, v = y.split((self.heads + self.kv_heads, self.kv_heads), dim=1)
-        q, k = rope(qk, table).split((self.heads, self.kv_heads), dim=1)
-        return q, k, v
-
-    def make_kv(self, x: Tensor, rope: Rope, table: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        y = linear_rows(self.qkv, x, slice(self.heads * self.head_dim, None))
-        k, v = y.view(x.shape[0], 2, self.kv_heads, self.head_dim).unbind(1)
-        return rope(k, table), v
+        super().__init__(cfg)
+        self.qkv = nn.Linear(2 * cfg.hidden_size, self.qkv.out_features, bias=False)
 
 
 class PairLayer(nn.Module):
@@ -74,10 +60,9 @@ class Eagle3Draft(nn.Module):
     """
 
     d2t: Tensor | None
+    stored: dict[str, str]  # checkpoint matrices that were stored quantised -> format
 
-    def __init__(
-        self, cfg: Eagle3Config, embed: nn.Embedding, capture: tuple[int, ...], d2t: Tensor | None = None
-    ) -> None:
+    def __init__(self, cfg: Eagle3Config, embed: nn.Embedding, capture: tuple[int, ...]) -> None:
         super().__init__()
         m = cfg.model
         self.cfg, self.capture = cfg, capture
@@ -89,7 +74,7 @@ class Eagle3Draft(nn.Module):
         self.norm = RMSNorm(m.hidden_size, m)
         self.head = nn.Linear(m.hidden_size, cfg.draft_vocab_size, bias=False)
         self.rope = Rope(m)
-        self.register_buffer("d2t", d2t, persistent=False)
+        self.register_buffer("d2t", None, persistent=False)
 
     def fuse(self, features: Tensor) -> Tensor:
         """[rows, hidden] of features [rows, captured * target hidden]."""

@@ -79,7 +79,9 @@ def quantise_models(
     online = config_of(config, mode)
     found: dict[str, Resolved] = {}
     for name, (module, tensors) in models.items():
-        found[name] = resolve(online, linear_names(module, tensors, "" if name == "target" else f"{name}."))
+        prefix = "" if name == "target" else f"{name}."
+        sources = {prefix + layer: kind for layer, kind in getattr(module, "stored", {}).items()}
+        found[name] = resolve(online, linear_names(module, tensors, prefix), sources)
         device = next(module.parameters()).device
         quantise_module(module, found[name], mode=mode, cache=device.type == "cpu")
     notes = list(warnings(online, found["target"], found.get("draft")) if config.online_quant_config else ())
@@ -110,7 +112,7 @@ def quantise_module(module: nn.Module, resolved: Resolved, *, mode: QuantMode, c
                               f"{WEIGHT_FORMATS[name].multiple}", f"exclude {layer.name}")  # fmt: skip
         new = QuantLinear(
             old.weight, name, act=act_of(name, mode), bias=old.bias, packed=packed_rows(module, f"{layer.path}.weight"),
-            options=options, cache=cache,
+            options=options, cache=cache, row_amax=getattr(old, "row_amax", None),
         )  # fmt: skip
         parent, _, last = layer.path.rpartition(".")
         setattr(module.get_submodule(parent), last, new)

@@ -29,16 +29,17 @@ def cast_fp8(x: Tensor, dtype: torch.dtype = FP8) -> Tensor:
     return torch.where(x.isinf(), torch.nan, x.clamp(-top, top)).to(dtype)
 
 
-def encode_fp8(x: Tensor, dtype: torch.dtype = FP8) -> tuple[Tensor, Tensor]:
+def encode_fp8(x: Tensor, dtype: torch.dtype = FP8, *, amax: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """codes [..., hd] in `dtype` and scale float32 [..., 1] of x [..., hd]: one scale a vector.
 
     scale = amax / the dtype's largest number, or 1 where that is 0; code = cast(clamp(x / scale)), rounded to
     nearest even. A vector with a NaN or an infinity gets a scale that decodes all of it to NaN. Of a cached head
     this is "per token and head", of a weight's rows PTPC's per-channel scale, of a hidden state the per-token one.
+    amax: float32 [..., 1], where x is a part of the vector that the scale is for.
     """
     top = torch.finfo(dtype).max
     x = x.float()
-    scale = x.abs().amax(-1, keepdim=True) / top
+    scale = (x.abs().amax(-1, keepdim=True) if amax is None else amax) / top
     scale = torch.where(scale == 0, 1.0, scale)
     return (x / scale).clamp_(-top, top).to(dtype), scale
 

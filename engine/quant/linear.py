@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.quant.fp4 import FP4_MAX, round_fp4
-from engine.quant.fp8 import FP8_MAX, round_fp8, round_fp8_
+from engine.quant.fp8 import FP8_MAX, encode_fp8, round_fp8, round_fp8_
 from engine.quant.mx import MX_BLOCK, e8m0_values
 from engine.quant.weights import TILE, WEIGHT_FORMATS, WeightOptions
 
@@ -33,7 +33,8 @@ class QuantLinear(nn.Module):
 
     act: a format of ACTIVATIONS, or "" to leave x as it is. packed: rows of each matrix that is packed into the
     weight. cache: keep the weight decoded as float32 too, which is fast and takes memory: `cached_nbytes` says how
-    much. Raises ValueError where K is no multiple of the format's block.
+    much. row_amax: float32 [N, 1], of the whole rows where `weight` holds a part of their columns; of the formats
+    only PTPC has a scale for a whole row. Raises ValueError where K is no multiple of the format's block.
     """
 
     codes: Tensor
@@ -43,7 +44,7 @@ class QuantLinear(nn.Module):
 
     def __init__(
         self, weight: Tensor, format: str, *, act: str = "", bias: Tensor | None = None, packed: Sequence[int] = (),
-        options: WeightOptions | None = None, cache: bool = False,
+        options: WeightOptions | None = None, cache: bool = False, row_amax: Tensor | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.format, self.act, self.options = WEIGHT_FORMATS[format], act, options or WeightOptions()
@@ -52,7 +53,10 @@ class QuantLinear(nn.Module):
         self.is_ptpc = format == "ptpc_fp8" and bool(act)  # scales are left out of the product and put on its result
         self.out_features, self.in_features = weight.shape
         self.packed = tuple(packed) if packed and self.format.tiled else (self.out_features,)
-        pieces = [self.format.encode(w, self.options) for w in weight.detach().split(self.packed)]
+        if row_amax is not None and format == "ptpc_fp8":
+            pieces = [encode_fp8(weight.detach(), self.options.fp8, amax=row_amax)]
+        else:
+            pieces = [self.format.encode(w, self.options) for w in weight.detach().split(self.packed)]
         self.scale_rows = tuple(len(scales) for _, scales in pieces)
         self.register_buffer("codes", torch.cat([codes.view(torch.uint8) for codes, _ in pieces]))
         self.register_buffer("scales", torch.cat([scales for _, scales in pieces]))

@@ -109,8 +109,8 @@ def resolve(
 ) -> Resolved:
     """What becomes of each layer: kept, or the first format that names it, or the global one.
 
-    sources: format a layer was stored in, by name; one stored as mxfp4 is not quantised again. Raises EngineError where
-    parts of a packed layer would differ.
+    sources: format a layer, or a part of it, was stored in, by name; one stored as mxfp4 is not quantised again.
+    Raises EngineError where parts of a packed layer would differ.
     """
     formats: dict[str, str] = {}
     kept: dict[str, str] = {}
@@ -123,7 +123,7 @@ def resolve(
             raise EngineError(f"online_quant_config treats the parts of {layer.name} differently ({said})",
                               f"name {layer.name}, or all of its parts alike")  # fmt: skip
         what, why = next(iter(decisions.values()))
-        if what and (sources or {}).get(layer.name) == "mxfp4":
+        if what and any((sources or {}).get(name) == "mxfp4" for name in (layer.name, *layer.parts)):
             what, why = "", "stored as mxfp4"
         if what:
             formats[layer.path] = what

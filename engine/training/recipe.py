@@ -19,10 +19,11 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from engine.api import FinishReason, Request, SamplingParams
-from engine.checkpoint_config import load_draft_config, load_model_config
+from engine.checkpoint_config import load_model_config
 from engine.config import MAX_K, EngineConfig
 from engine.draft.block import BlockDraft
 from engine.draft.eagle3_model import Eagle3Draft
+from engine.dspark_config import load_draft_config
 from engine.eagle3_config import load_eagle3_config
 from engine.llm import LLM
 from engine.model import Target

@@ -76,9 +76,9 @@ class InProcess:
         spaces = len(context) - len(context.rstrip())
         if spaces:  # a space belongs to the token that follows it
             context, continuation = context[:-spaces], context[-spaces:] + continuation
-        prefix = list(self._llm.target.cfg.eos_token_ids[:1])
+        prefix = self._llm.tokenizer.bos or list(self._llm.target.cfg.eos_token_ids[:1])
         if not context:
-            (whole,) = self._llm.tokenizer.encode([continuation])
+            (whole,) = self._llm.tokenizer.encode([continuation], bos=False)
             return prefix, list(whole)
         whole, head = self._llm.tokenizer.encode([context + continuation, context])
         return list(head), list(whole[len(head) :])

@@ -179,7 +179,7 @@ def _of_setting(words: dict[str, Any], image: str, flags: Sequence[str]) -> Fing
     if bad := [word for word in flags if "=" not in word]:
         raise EvalkitError(f"--flag {bad[0]!r}, expected NAME=VALUE", "give --flag NAME=VALUE")
     dtype = engine.dtype if engine.dtype != "auto" else "float32" if engine.device == "cpu" else "bf16"
-    settings = {"device": engine.device, "dtype": QuantMode.preset(engine.quant, dtype).act}
+    settings = {"device": engine.device, "dtype": QuantMode.parse(engine.quant, dtype).dtype}
     told = provenance.fingerprint(cell, settings=settings, task={}, doc_ids=())
     where = {
         "image": image,

@@ -23,7 +23,7 @@ from evalkit.shares import bucket_counts, drift
 FLAGS = {  # of `evalkit run`, with their defaults; a value that is the default is left out of the command
     "task": "", "model": "gradeschool-m3", "draft": "", "k": -1, "quant": "", "draft_width": "k", "data": None,
     "limit": 0, "shots": None, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_tokens": 0, "seed": 0,
-    "batch": 64, "threads": 0, "device": "auto", "online_quant_config": "",
+    "batch": 64, "threads": 0, "tp": 1, "device": "auto", "online_quant_config": "",
     "verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0,
 }  # fmt: skip
 

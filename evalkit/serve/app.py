@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import metadata
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -51,6 +52,10 @@ def _add_information(app: FastAPI, service: Service) -> None:
     async def health() -> JSONResponse:
         said = service.trouble
         return JSONResponse({"status": said or "ok"}, status_code=503 if said else 200)
+
+    @app.get("/version")
+    async def version() -> Json:
+        return {"version": metadata.version("evalkit")}
 
     @app.get("/v1/models")
     async def models() -> Json:

@@ -11,7 +11,8 @@ from evalkit.servers.spec import ServerSpec
 if TYPE_CHECKING:
     from evalkit.config import Cell
 
-METHODS = {"ngram": "ngram-simple", "draft_model": "draft-simple"}
+METHODS = {"ngram": "ngram-simple", "draft_model": "draft-simple", "dspark": "draft-dspark"}
+CACHES = {"float32": "f32", "bf16": "bf16"}
 
 
 def launch(cell: Cell, spec: ServerSpec, *, model: str, name: str, method: str) -> list[str]:
@@ -29,7 +30,10 @@ def launch(cell: Cell, spec: ServerSpec, *, model: str, name: str, method: str) 
         if method == "ngram":
             out += ["--spec-ngram-simple-size-n", "3", "--spec-ngram-simple-size-m", str(cell.k)]
         else:
-            out += ["-md", spec.draft_model, "--draft-max", str(cell.k)]
+            out += ["--spec-draft-model", spec.draft_model, "--spec-draft-n-max", str(cell.k)]
+            out += ["--spec-draft-p-min", "0"]  # K drafts a step, however sure the draft is
+            if cell.quant in CACHES:
+                out += ["--spec-draft-type-k", CACHES[cell.quant], "--spec-draft-type-v", CACHES[cell.quant]]
     return out
 
 
@@ -46,9 +50,15 @@ PROFILE = Profile(
         prompt_tokens="llamacpp:prompt_tokens_total",
         output_tokens="llamacpp:tokens_predicted_total",
     ),
-    quant={"float32": ("-ctk", "f32", "-ctv", "f32"), "bf16": ("-ctk", "bf16", "-ctv", "bf16")},
+    quant={quant: ("-ctk", cache, "-ctv", cache) for quant, cache in CACHES.items()},
     quant_options=("-ctk", "-ctv", "--cache-type-k", "--cache-type-v"),
     per_request="timings.draft_n and timings.draft_n_accepted (no number of steps)",
     always_drafts=False,
+    forcing=(
+        "--spec-synth-len",
+        "--spec-synth-rates",
+        "LLAMA_ARG_SPEC_SYNTH_LEN",
+        "LLAMA_ARG_SPEC_SYNTH_RATES",
+    ),
     missing=("number of steps by request",),
 )

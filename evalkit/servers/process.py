@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -18,6 +19,8 @@ from evalkit.servers.spec import redact_args
 
 DRAIN = 30.0  # seconds from SIGTERM to SIGKILL
 SAY_EVERY = 15.0
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
 
 
 @dataclass(slots=True)
@@ -55,6 +58,12 @@ class Process:
         return EvalkitError(f"{words}: {last_line(self.log)}", f"read {self.log}; the same command continues")
 
 
+def _follow() -> None:
+    """In the child, before its program: SIGTERM when evalkit ends, even by SIGKILL. Linux alone can do that."""
+    assert _PRCTL is not None
+    _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def start(command: Sequence[str], *, name: str, log: Path, env: Mapping[str, str]) -> Process:
     """Starts the command in a session of its own, with its output in `log`."""
     try:
@@ -64,7 +73,7 @@ def start(command: Sequence[str], *, name: str, log: Path, env: Mapping[str, str
             out.flush()
             popen = subprocess.Popen(
                 list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                env={**os.environ, **env}, start_new_session=True,
+                env={**os.environ, **env}, start_new_session=True, preexec_fn=_follow if _PRCTL else None,
             )  # fmt: skip
     except FileNotFoundError:
         raise EvalkitError(f"{command[0]} is not there to start {name}",
@@ -100,8 +109,8 @@ def wait_ready(
             return
         if now - began > timeout:
             tail = f"; its log ends: {last_line(process.log)}" if process else ""
-            raise EvalkitError(f"{name} is not ready after {timeout:.0f} s ({why}){tail}",
-                               "raise --start-timeout, or look at the server's log")  # fmt: skip
+            fix = "raise --start-timeout, or look at the server's log" if process else "start it, or correct --base-url"
+            raise EvalkitError(f"{name} is not ready after {timeout:.0f} s ({why}){tail}", fix)
         if now - said >= SAY_EVERY:
             said = now
             tail = f"; {last_line(process.log)}" if process else ""

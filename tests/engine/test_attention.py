@@ -172,8 +172,8 @@ def test_layers_and_offset() -> None:
 
 @pytest.mark.parametrize("fmt", ALL)
 @pytest.mark.parametrize("width", [1, 3, 7])
-@pytest.mark.parametrize("lengths", [[5], [1, 4, 8, 9], [0, 3], [0, 0]])
-def test_block_attention_equals_its_slow_twin(lengths: list[int], width: int, fmt: str) -> None:
+@pytest.mark.parametrize(("lengths", "window"), [([5], 0), ([1, 4, 8, 9], 0), ([0, 3], 0), ([0, 0], 0), ([1, 4, 9], 4)])
+def test_block_attention_equals_its_slow_twin(lengths: list[int], window: int, width: int, fmt: str) -> None:
     seqs = [Seq(past=length, rows=width) for length in lengths]
     cache, table = make_cache(fmt, layers=3), make_table(seqs)
     context = make_batch([Seq(past=0, rows=length) for length in lengths], table, width=max(1, *lengths, 1))
@@ -181,11 +181,11 @@ def test_block_attention_equals_its_slow_twin(lengths: list[int], width: int, fm
     store_context(cache, 1, context.slots.flatten(), pairs)
     before = [cache.gather(layer, table)[0].clone() for layer in range(3)]
     assert not before[0].any()
-    attend = BlockAttend(cache, 1, table, torch.tensor(lengths))
+    attend = BlockAttend(cache, 1, table, torch.tensor(lengths), window)
     for layer in (0, 1):
         q, k, v = draw(len(lengths) * width, seed=layer)
         got = attend(layer, q, k, v)
-        want = reference_block_attention(cache, 1 + layer, table, torch.tensor(lengths), q, k, v)
+        want = reference_block_attention(cache, 1 + layer, table, torch.tensor(lengths), q, k, v, window)
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
     for layer in range(3):
         assert torch.equal(cache.gather(layer, table)[0], before[layer])

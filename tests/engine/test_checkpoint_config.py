@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.checkpoint_config import parse_model_config
+from engine.checkpoint_config import load_model_config, parse_model_config
 from engine.errors import EngineError
 
 PATH = Path("config.json")
@@ -80,10 +81,69 @@ def test_index_sharing_counts_sparse_layers(changes: dict[str, Any], computes: s
         ({"use_index_cache": True, "index_topk_freq": 0}, "index_topk_freq 0"),
         ({"use_index_cache": True, "index_topk_pattern": "S"}, "the first sparse layer shares an index"),
         ({"num_local_experts": None}, "has no num_local_experts"),
-        ({"architectures": ["MambaForCausalLM"]}, "architecture 'mambaforcausallm'"),
+        ({"architectures": ["MambaForCausalLM"]}, "architecture 'MambaForCausalLM'"),
     ],
     ids=str,
 )
 def test_what_contradicts_itself_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(EngineError, match=words):
         parse_model_config(raw(**changes), PATH)
+
+
+LLAMA = {"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 512}  # fmt: skip
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128}
+
+
+def test_what_old_llama_configs_leave_out() -> None:
+    cfg = parse_model_config(LLAMA, PATH)
+    assert (cfg.head_dim, cfg.num_kv_heads, cfg.rope_theta, cfg.qk_norm, cfg.tie_embeddings) == (
+        8,
+        4,
+        1e4,
+        False,
+        False,
+    )
+
+
+def test_both_spellings_of_scaled_rope() -> None:
+    old = parse_model_config(LLAMA | {"rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3}}, PATH)
+    new = {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}}
+    assert old.rope_scaling and old == parse_model_config(LLAMA | new, PATH)
+    with pytest.raises(EngineError, match="rope_parameters and rope_scaling that differ"):
+        parse_model_config(LLAMA | new | {"rope_scaling": {"rope_type": "llama3", **LLAMA3, "factor": 4.0}}, PATH)
+
+
+def test_a_tie_around_a_text_config_says_nothing_about_the_text_model() -> None:
+    assert not parse_model_config({"tie_word_embeddings": True, "text_config": raw()}, PATH).tie_embeddings
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_key_value_heads": 3}, "4 heads and 3 KV heads"),
+        ({"num_attention_heads": 5}, "has no head_dim"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "scales RoPE by 'yarn'"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "has no low_freq_factor"),
+        ({"rope_scaling": {"rope_type": "llama3", **LLAMA3, "high_freq_factor": 1.0}}, "low 1, high 1"),
+        ({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}}, "rope_theta as 10000.0 and in rope_parameters"),
+        ({"rotary_dim": 4, "partial_rotary_factor": 1.0}, "rotary_dim 4 and partial_rotary_factor 1.0"),
+        ({"rotary_dim": 3}, "turns 3 of 8 dims"),
+        ({"hidden_act": "gelu"}, "the activation 'gelu'"),
+        ({"mlp_bias": True}, "biases in its MLP"),
+        ({"architectures": ["Qwen3MoeForCausalLM"]}, "architecture 'Qwen3MoeForCausalLM'; .* Llama, Qwen2 or Qwen3"),
+        ({"architectures": ["Qwen3VLForConditionalGeneration"]}, "architecture 'Qwen3VL"),
+        ({"text_config": LLAMA | {"hidden_size": 64}}, "hidden_size as 32 and in text_config as 64"),
+    ],
+    ids=str,
+)
+def test_llama_configs_that_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(EngineError, match=words):
+        parse_model_config(LLAMA | changes, PATH)
+
+
+def test_a_target_with_a_sliding_window_is_refused(tmp_path: Path) -> None:
+    kinds = {"layer_types": ["full_attention", "sliding_attention"]}
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | kinds))
+    with pytest.raises(EngineError, match="has sliding_attention layers"):
+        load_model_config(tmp_path)

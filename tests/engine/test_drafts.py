@@ -144,7 +144,7 @@ def test_a_block_cannot_be_cut_longer_than_it_is(tmp_path_factory: pytest.TempPa
 
 
 def test_dspark_needs_a_checkpoint(tiny: Tiny) -> None:
-    with pytest.raises(EngineError, match="dspark has no checkpoint; fix: give draft_path"):
+    with pytest.raises(EngineError, match=r"dspark has no checkpoint, and .* none inside; fix: give draft_path"):
         LLM(EngineConfig(model=tiny.target, draft="dspark", k=3, threads=1))
     with pytest.raises(EngineError, match="scripted has no checkpoint"):
         LLM(EngineConfig(model=tiny.target, draft="scripted", k=3, threads=1))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from engine.training.eagle3 import Eagle3Plan, chain_logits, eagle3_loss
 from engine.training.text import Rows
 from engine.weights import load_target
 from tests.engine.test_verify import FALSE_ALARM, law_p_value
-from tests.engine.tiny import VOCAB, Tiny, prompts, requests
+from tests.engine.tiny import VOCAB, Tiny, build, prompts, requests
 
 PATH = Path("config.json")
 PROMPT = (7, 30, 11, 9, 41)
@@ -168,6 +169,17 @@ def test_its_layer_is_quantised_online_and_its_vectors_are_counted(tiny: Tiny) -
     assert (spec.index_format, spec.index_dim) == (llm.quant.dtype, 32)
     width = torch.finfo(llm.cache.dtype).bits // 8
     assert spec.bytes_per_token == width * (2 * 2 * 16 + 32)
+
+
+def test_two_ranks_draft_as_one(tmp_path: Path) -> None:
+    """The layer is cut like any other; fc, head and the stored features are whole on each rank."""
+    wide = build(tmp_path, heads=(4, 2))
+    for temperature in (0.0, 1.0):
+        ask = requests(prompts(4), max_tokens=10, temperature=temperature)
+        one = wide.llm(k=3, draft="eagle3").generate(ask)
+        with closing(wide.llm(k=3, draft="eagle3", tp=2)) as llm:
+            two = llm.generate(ask)
+        assert (ids(two), accepted(two)) == (ids(one), accepted(one))
 
 
 # ------------------------------------------------------------------ training
@@ -383,14 +395,14 @@ def test_unknown_variants_are_refused(changes: dict[str, Any], message: str) -> 
 def test_a_draft_of_another_target_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"eagle_config": aux(1, 2, 30)}, "captures layers"),
-        ({"eagle_config": aux(1, 2)}, "fc.weight have shape"),
+        ({"eagle_config": aux(1, 2)}, "fc.weight has shape"),
         ({"target_hidden_size": 64}, "hidden size of 64, not 32"),
         ({"vocab_size": 99, "draft_vocab_size": 60}, "vocabulary 99"),
     ]
     for i, (changes, message) in enumerate(cases):
         with pytest.raises(EngineError, match=message):
             variant(tiny, tmp_path / str(i), **changes).llm(k=3, draft="eagle3")
-    with pytest.raises(EngineError, match=r"tensors that its config\.json does not account for"):
+    with pytest.raises(EngineError, match=r"more\.weight, which its config\.json does not account for"):
         variant(tiny, tmp_path / "more", {"more.weight": torch.ones(1)}).llm(k=3, draft="eagle3")
     with pytest.raises(EngineError, match="eagle3 drafts no blocks"):
         tiny.llm(k=3, draft="eagle3", draft_width="block")

@@ -16,10 +16,11 @@ import torch.nn.functional as F
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from engine import LLM, EngineConfig, Request, SamplingParams
-from engine.checkpoint_config import load_draft_config, load_model_config
+from engine.checkpoint_config import load_model_config
 from engine.draft.block import BlockDraft
 from engine.draft.eagle3_model import Eagle3Draft
 from engine.draft.scripted import Script, ScriptedDrafter
+from engine.dspark_config import load_draft_config
 from engine.eagle3_config import load_eagle3_config
 from engine.model import Target
 from engine.weights import draft_names, save_checkpoint, target_names
@@ -36,7 +37,7 @@ VOCAB = ["<pad>", "<eos>", "<mask>", *ALPHABET, *("".join(m) for m in MERGES)]
 class Tiny:
     target: Path
     draft: Path
-    eagle3: Path
+    eagle3: Path = Path("no-eagle3")
 
     def llm(self, script: Script | None = None, **settings: Any) -> LLM:
         """An LLM on one thread: with a script where one is given, else DSpark where k is set."""
@@ -55,15 +56,19 @@ def build(
     max_positions: int = 128,
     block_size: int = 7,
     dense: bool = False,
+    heads: tuple[int, int] = (2, 1),
     **overrides: Any,
 ) -> Tiny:
-    """Write both checkpoints below `folder`. dense: without experts and block-sparse layers; overrides: config.json."""
+    """Write both checkpoints below `folder`. dense: without experts and block-sparse layers; overrides: config.json.
+
+    heads: attention and KV heads, of both.
+    """
     torch.manual_seed(seed)
     shape = {
         "vocab_size": len(VOCAB),
         "hidden_size": 32,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
+        "num_attention_heads": heads[0],
+        "num_key_value_heads": heads[1],
         "head_dim": 16,
         "rope_theta": 5000.0,
         "dense_intermediate_size": 48,
@@ -72,7 +77,7 @@ def build(
     }
     tiny = Tiny(folder / "target", folder / "draft", folder / "eagle3")
     config = {"architectures": ["MiniMaxM3ForCausalLM"], "num_hidden_layers": layers}
-    config |= {"moe_layer_freq": [0] * layers} if dense else m3_parts(layers)
+    config |= {"moe_layer_freq": [0] * layers} if dense else m3_parts(layers, heads[1])
     _write(tiny.target / "config.json", shape | config | overrides)
     target = Target(load_model_config(tiny.target))
     _spread(target)
@@ -105,8 +110,10 @@ def build(
 
 def _eagle3(tiny: Tiny, shape: dict[str, Any], target: Target, **changes: Any) -> None:
     """An EAGLE3 draft whose attention mostly hands on the token it reads, and whose head is the target's."""
-    config = shape | {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "num_key_value_heads": 2}
-    config |= {"intermediate_size": 48, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}} | changes
+    config = shape | {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 48}
+    captured = list(range(min(3, target.cfg.num_layers)))
+    config |= {"eagle_config": {"eagle_aux_hidden_state_layer_ids": captured}} | changes
     _write(tiny.eagle3 / "config.json", config)
     cfg = load_eagle3_config(tiny.eagle3)
     draft = Eagle3Draft(cfg, target.embed, cfg.capture(target.cfg.num_layers))
@@ -125,7 +132,7 @@ def _eagle3(tiny: Tiny, shape: dict[str, Any], target: Target, **changes: Any) -
     save_checkpoint(draft, draft_names(cfg), tiny.eagle3)
 
 
-def m3_parts(layers: int) -> dict[str, Any]:
+def m3_parts(layers: int, kv_heads: int = 1) -> dict[str, Any]:
     """What makes a target MiniMax-M3: experts in all layers but the first, sparse attention in all but the last."""
     return {
         "moe_layer_freq": [0, *[1] * (layers - 1)],
@@ -135,7 +142,7 @@ def m3_parts(layers: int) -> dict[str, Any]:
         "routed_scaling_factor": 2.0,
         "sparse_attention_config": {
             "sparse_attention_freq": [*[1] * (layers - 1), 0],
-            "sparse_num_index_heads": 1,
+            "sparse_num_index_heads": kv_heads,
             "sparse_index_dim": 16,
             "sparse_block_size": 4,
             "sparse_topk_blocks": 3,

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verdicts import FAIL, INCONCLUSIVE, PASS, make_check, make_verdict
 
 from evalkit import run as run_module
 from evalkit.backends.scripted import Scripted
@@ -32,6 +31,7 @@ from evalkit.errors import EvalkitError
 from evalkit.fingerprint import Fingerprint, config_fingerprint, make
 from evalkit.records import Outcome, Run
 from evalkit.store import load_run
+from tests.evalkit.verdicts import FAIL, INCONCLUSIVE, PASS, make_check, make_verdict
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 KEY = b"0123456789abcdef"

@@ -99,6 +99,14 @@ def test_threads_below_zero_are_refused() -> None:
         Cell.make(threads=-1)
 
 
+def test_ranks_are_in_a_run_s_name_and_record() -> None:
+    cell = Cell.make(k=7, quant="nvfp4", tp=4)
+    assert cell.engine.tp == cell.to_json()["tp"] == 4
+    assert cell.stem("gsm8k") == "gsm8k-gradeschool-m3-dspark-k7-nvfp4-tp4"
+    with pytest.raises(EngineError, match="tp is 0"):
+        Cell.make(tp=0)
+
+
 def test_a_cell_says_the_format_of_each_family():
     cell = Cell.make(quant="kv=nvfp4 w=ptpc_fp8 index=fp4")
     told = cell.to_json()

@@ -13,18 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
-from verdicts import (
-    FAIL,
-    HOSTILE,
-    INCONCLUSIVE,
-    PASS,
-    make_check,
-    make_run,
-    make_sample,
-    make_verdict,
-    sha,
-    three_outcomes,
-)
 
 from evalkit.cli import main
 from evalkit.commands.outputs import Outputs
@@ -44,6 +32,18 @@ from evalkit.outputs.lm_eval_files import unfit
 from evalkit.outputs.summary import LIMIT, escape, summary_text
 from evalkit.records import Run, StepRecord, Verdict
 from evalkit.runfile import read_json
+from tests.evalkit.verdicts import (
+    FAIL,
+    HOSTILE,
+    INCONCLUSIVE,
+    PASS,
+    make_check,
+    make_run,
+    make_sample,
+    make_verdict,
+    sha,
+    three_outcomes,
+)
 
 HERE = Path(__file__).parent
 SCHEMA = json.loads(SCHEMA_FILE.read_text())

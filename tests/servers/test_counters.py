@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,6 +101,33 @@ def test_c48_created_samples_are_no_counts():
     snapshot = page(VLLM_PAGE)
     assert max(v for counts in snapshot.ranks.values() for v in counts.values()) < 1000
     assert snapshot.started == 1.7567e9 and snapshot.ranks["engine=0"]["requests"] == 4
+
+
+def recorded(name, profile):
+    """Pages of a real server before and after the work, as it sent them."""
+    folder = Path(__file__).parent / "pages"
+    return [page((folder / f"{name}_{when}.prom").read_text(), profile) for when in ("before", "after")]
+
+
+def test_vllm_s_own_pages_over_20_questions_hold_more_tokens_than_its_answers_and_are_sound():
+    """vLLM 0.32.0, n-gram drafts, K=4: 15 of 25 answers ended at a stop string, whose token only the counter has."""
+    before, after = recorded("vllm_0.32.0_cpu", vllm.PROFILE)
+    sent = Sent(requests=25, output_tokens=693)
+    found = reading(after, 4, before=before, sent=sent, always_drafts=False)
+    assert found.problems == () and after.total("output_tokens") - before.total("output_tokens") == 708
+    assert (found.steps, found.accepted, found.drafts, found.survival) == (349, 229, 1391, (116, 57, 36, 20))
+    foreign = reading(after, 4, before=before, sent=replace(sent, output_tokens=500), always_drafts=False)
+    assert "works for others" in " ".join(foreign.problems)
+
+
+def test_llama_cpp_s_own_pages_equal_what_its_replies_tell():
+    """llama.cpp b11549, DSpark drafts, K=7, six answers: draft_n and draft_n_accepted of each, and their tokens."""
+    told = [(70, 26, 37), (63, 28, 38), (84, 27, 40), (63, 25, 35), (70, 24, 35), (49, 31, 39)]
+    drafts, accepted, tokens = (sum(row[i] for row in told) for i in range(3))
+    before, after = recorded("llamacpp_11549", llamacpp.PROFILE)
+    found = reading(after, 7, before=before, sent=Sent(requests=6, output_tokens=tokens))
+    assert found.problems == () and sum(found.survival) == found.accepted
+    assert (found.drafts, found.accepted, 7 * found.steps) == (drafts, accepted, drafts)
 
 
 def test_c49_counts_by_position_that_do_not_add_up_are_a_problem():

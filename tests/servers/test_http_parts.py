@@ -13,6 +13,7 @@ import pytest
 from engine.api import Request, SamplingParams
 from evalkit.backends.http.answer import Answer, Stream, read_json, read_reply
 from evalkit.backends.http.body import body_of
+from evalkit.backends.http.client import plain
 from evalkit.backends.http.errors import Trouble, of_status, seconds_of
 from evalkit.backends.http.probe import count_special
 from evalkit.backends.http.retry import Faults, backoff, with_retries
@@ -191,3 +192,11 @@ def test_the_whole_group_ends_and_a_slow_start_is_told(tmp_path):
         p.stop(drain=0.3)
     with pytest.raises(ProcessLookupError):
         os.killpg(p.popen.pid, 0)
+
+
+def test_a_connection_that_fails_is_told_in_the_system_s_words():
+    class Connector(Exception):
+        os_error = ConnectionRefusedError(111, "Connection refused")
+
+    assert plain(Connector("Cannot connect to host 127.0.0.1:1 ssl:default [...]")) == "Connection refused"
+    assert plain(TimeoutError()) == "TimeoutError" and plain(OSError("no route")) == "no route"

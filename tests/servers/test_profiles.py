@@ -50,6 +50,16 @@ def test_every_engine_has_a_command_of_one_cell(engine):
     assert text != shlex.join(line(made(engine, k=3, prefix_cache=False, port=8123)))
 
 
+def test_llama_cpp_s_dspark_draft_and_its_forced_acceptance():
+    words = line(made("llamacpp", draft="dspark", quant="float32", draft_model="draft.gguf", k=5))
+    assert words[words.index("--spec-type") + 1] == "draft-dspark" and "draft.gguf" in words
+    assert words[words.index("--spec-draft-n-max") + 1] == "5" and "--draft-max" not in words
+    with pytest.raises(EvalkitError, match="--spec-synth-len forces acceptance"):
+        refused(made("llamacpp", args=("--spec-synth-len", "3.5")))
+    with pytest.raises(EvalkitError, match="LLAMA_ARG_SPEC_SYNTH_RATES forces acceptance"):
+        refused(made("llamacpp", env=("LLAMA_ARG_SPEC_SYNTH_RATES=0.9",)))
+
+
 def test_k_in_each_engine_s_own_counting():
     config = json.loads(line(made("vllm"))[line(made("vllm")).index("--speculative-config") + 1])
     assert config == {"method": "dspark", "num_speculative_tokens": 7}

@@ -80,7 +80,7 @@ class Client:
         return Trouble("timed out", f"stalled, {words}, or not finished in {self.spec.request_timeout:g} s")
 
     def _broken(self, e: Exception) -> Trouble:
-        words = self.key.hide(str(e) or type(e).__name__)
+        words = self.key.hide(plain(e))
         if isinstance(e, aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError):
             return Trouble("connection refused", words, gone=True)
         if isinstance(e, aiohttp.ClientPayloadError):
@@ -108,7 +108,13 @@ class Client:
                 async with call as reply:
                     return reply.status, (await _whole(reply)).decode("utf-8", "replace")
         except (aiohttp.ClientError, OSError, TimeoutError) as e:
-            return 0, self.key.hide(str(e) or type(e).__name__)
+            return 0, self.key.hide(plain(e))
+
+
+def plain(e: BaseException) -> str:
+    """What went wrong with a connection, without aiohttp's own words around the system's."""
+    inner = getattr(e, "os_error", None)
+    return str(getattr(inner, "strerror", "") or e) or type(e).__name__
 
 
 async def _whole(reply: aiohttp.ClientResponse) -> bytes:
