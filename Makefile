@@ -86,7 +86,7 @@ fix: setup ## Mend what ruff can mend; bring the generated parts of README.md an
 	@$(BIN)/python -m evalkit.spec.document
 	@$(BIN)/python tools/quant_page.py
 
-bench: setup ## Tokens per second of speculative against plain decoding, and against a plain torch loop; the client's CPU time
+bench: setup ## Tokens a second against transformers and a plain loop, by K, batch, quant mode and Mono; the client's CPU time
 	@$(BIN)/python -m engine.bench $(ARGS)
 	@$(BIN)/python -m evalkit.backends.http.bench
 

@@ -29,17 +29,21 @@ class PagedAttend:
     Row at position p sees the keys at positions 0..p of its sequence; in a block-sparse layer, for each KV
     head those of the blocks that its index picks. Padding rows give zeros. Mask and pages are worked out
     once here, for all layers. Layer i of the model is cache layer layer_offset + i. On a GPU engine.kernels
-    does this straight from the pages.
+    does this straight from the pages. longest: a bound of all contexts, or None to look (which waits for a GPU).
     """
 
-    def __init__(self, batch: Batch, cache: KVCache, layer_offset: int = 0, sparse: SparseConfig | None = None) -> None:
+    def __init__(
+        self, batch: Batch, cache: KVCache, layer_offset: int = 0, sparse: SparseConfig | None = None,
+        longest: int | None = None,
+    ) -> None:  # fmt: skip
         n, width = batch.positions.shape
-        longest = int(batch.lengths.max()) if n else 0
+        if longest is None:
+            longest = int(batch.lengths.max()) if n else 0
         pages = -(-longest // cache.page_size)
         self.cache, self.layer_offset, self.width = cache, layer_offset, width
         # Where all blocks fit, sparse is dense, and the index is stored but not asked.
         self.sparse = sparse
-        self.picks = sparse is not None and longest > sparse.topk * sparse.block_size
+        self.picks = picks_blocks(sparse, longest)
         self.positions = batch.positions
         self.chosen: Tensor | None = None  # additive mask of the last layer that picked
         self.page_table = batch.page_table[:, :pages].contiguous()
@@ -115,6 +119,11 @@ class PagedAttend:
         if self.chosen is None:
             raise RuntimeError(f"layer {layer} shares an index, and no layer before it has one")
         return self.chosen
+
+
+def picks_blocks(sparse: SparseConfig | None, longest: int) -> bool:
+    """Whether contexts of at most `longest` tokens have more blocks than a query sees, so that the index is asked."""
+    return sparse is not None and longest > sparse.topk * sparse.block_size
 
 
 class BlockAttend:

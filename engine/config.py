@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError, nearest
+from engine.graph_sizes import graph_sizes
 from engine.mode import DTYPES, QuantMode
+from engine.mono.router import MODES as MONO_MODES
+from engine.mono.router import check_demand
 
 __all__ = ["DTYPES", "MAX_K", "DraftConfig", "EngineConfig", "ModelConfig", "QuantMode", "nearest"]
 VERIFY = ("standard", "block", "forced")
@@ -31,7 +34,9 @@ class EngineConfig:
     text means nothing. `confidence_threshold` and `verify_rows` let the draft's confidences choose how many drafts are
     verified, see engine.confidence; with `verify_rows` a sampled text depends on what else is in the batch.
     `quant` is what QuantMode.parse takes. `online_quant_config` is ATOM's JSON, see engine.quant.online; "" quantises
-    the weights as `quant` says.
+    the weights as `quant` says. `mono`: "auto" lets Mono serve the decode steps that it covers (engine/mono/router.py),
+    "require" refuses a configuration in which one could fall to the ordinary path; `mono_check` computes each of its
+    steps on both paths. `graphs`: off, atom, dense or sizes such as "1,2,4" that decode batches are padded to.
     """
 
     model: Path
@@ -55,6 +60,9 @@ class EngineConfig:
     num_pages: int = 0  # 0: enough for max_batch full-length sequences, within memory_limit_mb
     memory_limit_mb: int = 512  # for the KV cache
     prefix_cache: bool = True
+    mono: str = "off"
+    mono_check: bool = False
+    graphs: str = "off"
     threads: int = 0  # of all ranks together; 0: leave torch's own choice
     tp: int = 1  # ranks that share the model (tensor parallelism), a process and on a GPU a device each
     seed: int = 0
@@ -80,6 +88,25 @@ class EngineConfig:
         for name in ("max_batch", "max_batched_tokens", "page_size", "tp"):
             if getattr(self, name) < 1:
                 raise EngineError(f"{name} is {getattr(self, name)}", "give a number of at least 1")
+        self._check_paths()
+
+    @property
+    def graph_sizes(self) -> tuple[int, ...]:
+        """Sizes that decode batches are padded to, in sequences; () where they are not."""
+        return graph_sizes(self.graphs, max_batch=self.max_batch, max_batched_tokens=self.max_batched_tokens, k=self.k)
+
+    def _check_paths(self) -> None:
+        sizes = self.graph_sizes
+        if self.mono not in MONO_MODES:
+            hint = nearest(self.mono, MONO_MODES)
+            raise EngineError(f"unknown mono {self.mono!r}", f"{hint}use one of {', '.join(MONO_MODES)}")
+        if self.mono != "require":
+            return
+        mode = QuantMode.parse(self.quant, self.dtype)
+        if mode.kv != "fp8" or mode.index != "fp8" or mode.fp8 != "e4m3fn":
+            raise EngineError(f"mono is require, and the quant mode is {self.quant}: Mono reads fp8 caches only",
+                              "use a mode with kv=fp8 index=fp8, or a preset as m31flash-c1-4")  # fmt: skip
+        check_demand(self.k, self.max_batch, sizes)
 
     @property
     def scheduled(self) -> bool:

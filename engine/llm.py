@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +17,11 @@ from engine.checkpoint_config import load_model_config
 from engine.config import EngineConfig, QuantMode
 from engine.draft import DRAFTERS, Drafter
 from engine.errors import EngineError
+from engine.graphs import Graphs
 from engine.kv_cache import KVCache, LayerSpec, bytes_per_token
 from engine.model import Target
+from engine.mono.path import MonoPath
+from engine.mono.router import REASONS, Router, largest_batch, unfit
 from engine.parallel import Parallel, RankLost
 from engine.prefix_cache import OutOfPages, PagePool, PageTable
 from engine.quant import FORMATS, INDEX_FORMATS, KVFormat
@@ -88,13 +92,14 @@ class LLM:
         self.scheduler = Scheduler(
             self.pool, max_batch=config.max_batch, max_batched_tokens=config.max_batched_tokens, k=config.k
         )
-        self.runner = Runner(self.target, self.drafter, self.cache, config)
+        self.runner = self._runner()
         self._added: dict[str, Sequence] = {}
 
     @property
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, Any]:
         """Totals since this LLM was made. verify_steps counts Steps with k >= 1; rows leave out padding.
 
+        mono_steps and ordinary_steps part the decode ticks by the path that served them, see engine/mono/router.py.
         Bytes are those of one rank.
         """
         run, plan = self.runner, self.scheduler
@@ -111,6 +116,9 @@ class LLM:
             "kv_bytes_per_token": self.cache.bytes_per_token(),
             "weight_bytes": sum(self.weights.nbytes.values()),
             "weight_cache_bytes": self.weights.cached,
+            "fused_verify_topk_steps": run.fused_topk_steps,
+            **run.router.counters(),
+            **(run.graphs.counters() if run.graphs else {}),
         }
 
     @property
@@ -122,12 +130,47 @@ class LLM:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was asked for and is not as one might expect, a sentence each."""
-        band = self.quant.band
-        asked = [] if band is None else [n for n in ("mono", "fused_verify_topk") if getattr(band, n)]
+        return (*self.online_quant.notes, *self._path_notes())
+
+    def _path_notes(self) -> list[str]:
+        band, run, config = self.quant.band, self.runner, self.config
+        out = []
         if band and band.prefill_decode_interval:
-            asked.append(f"prefill_decode_interval={band.prefill_decode_interval}")
-        missing = [f"{self.quant.name}: formats only, this engine does not serve {', '.join(asked)}"] if asked else []
-        return (*self.online_quant.notes, *missing)
+            out.append(f"{self.quant.name}: prefill_decode_interval={band.prefill_decode_interval} is not served: this "
+                       "engine prefills as soon as there is room")  # fmt: skip
+        if band and band.mono and run.mono is None:
+            out.append(f"{self.quant.name}: Mono serves no step: {REASONS[run.router.why_not]}")
+        best = largest_batch(config.k, run.router.sizes)
+        if run.mono is not None and best < config.max_batch and band:
+            out.append(f"{self.quant.name}: at K={config.k} Mono serves steps of up to {best} requests, and up to "
+                       f"{config.max_batch} decode together: --batch {best} keeps every step on it")  # fmt: skip
+        if band and band.fused_verify_topk and not (self.target.cfg.sparse and any(self.target.cfg.sparse.computes)):
+            out.append(f"{self.quant.name}: fused_verify_topk serves no step: the target has no block-sparse layer")
+        return out
+
+    def _runner(self) -> Runner:
+        """The runner, with the paths beside the ordinary one that the configuration asks for and the target allows."""
+        config, cfg = self.config, self.target.cfg
+        own = self.cache.layers[: cfg.num_layers]
+        why = "off" if config.mono == "off" else unfit(
+            formats=[s.format for s in own], index_formats=[s.index_format for s in own if s.index_dim],
+            dtype=self.quant.dtype, device=self.device.type, max_length=self.max_model_len, tp=config.tp,
+            qk_norm=cfg.qk_norm,
+        )  # fmt: skip
+        if why and config.mono == "require":
+            raise EngineError(f"mono is require, and Mono can serve no step: {REASONS[why]}", "use --mono auto")
+        router = Router(config.k, config.graph_sizes, why)
+        mono = None if why else MonoPath(self.target, self.cache)
+        made = Runner(self.target, self.drafter, self.cache, config, router=router, mono=mono)
+        if config.graph_sizes and self.device.type == "cuda" and cfg.moe:
+            raise EngineError(f"graphs is {config.graphs}, and the target has experts: how many rows each gets is read "
+                              "on the host, which no graph can hold", "use --graphs off")  # fmt: skip
+        if config.graph_sizes:
+            made.graphs = Graphs(
+                made.ordinary, sizes=config.graph_sizes, width=config.k + 1, device=self.device,
+                pages=self.pool.pages_for(self.max_model_len), max_length=self.max_model_len,
+            )  # fmt: skip
+        return made
 
     @torch.inference_mode()
     def generate(

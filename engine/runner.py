@@ -6,14 +6,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.attention import PagedAttend
+from engine.attention import PagedAttend, picks_blocks
 from engine.batch import Batch
 from engine.confidence import verified
 from engine.config import EngineConfig
 from engine.draft import Drafter, Proposal
 from engine.errors import EngineError
+from engine.graphs import Graphs
 from engine.kv_cache import KVCache
 from engine.model import Target
+from engine.mono.path import MonoPath, compare
+from engine.mono.router import Router
 from engine.prefix_cache import PageTable
 from engine.request import Gaps, Sequence
 from engine.sampling import Laws, Purpose, draw, probabilities, uniforms
@@ -22,11 +25,21 @@ from engine.verify import Decision, accept_block, accept_forced, accept_greedy, 
 
 
 class Runner:
-    """Runs plans on a target with a draft, and commits what they give to the sequences."""
+    """Runs plans on a target with a draft, and commits what they give to the sequences.
 
-    def __init__(self, target: Target, drafter: Drafter | None, cache: KVCache, config: EngineConfig) -> None:
+    router: which decode steps `mono` serves, none where it is None. The other ones go through `graphs`, where there are
+    any. config.mono_check computes Mono's steps on the ordinary path too and compares.
+    """
+
+    def __init__(
+        self, target: Target, drafter: Drafter | None, cache: KVCache, config: EngineConfig, *,
+        router: Router | None = None, mono: MonoPath | None = None,
+    ) -> None:  # fmt: skip
         self.target, self.drafter, self.cache, self.k = target, drafter, cache, config.k
         self.config, self.drafts_left_out = config, 0
+        self.router, self.mono, self.check = router or Router(config.k, why_not="off"), mono, config.mono_check
+        self.graphs: Graphs | None = None
+        self.fused_topk_steps = 0  # verify steps whose K+1 rows were given their blocks by one reading of the index
         self.prefill_tokens = self.prefill_ticks = 0
         self.decode_ticks = self.decode_rows = self.verify_steps = 0
 
@@ -43,12 +56,32 @@ class Runner:
         ids: int64 [n, width]; starts, counts: int64 [n]; tables: int64 [n, pages], see `page_tables`.
         """
         batch = _batch(ids, starts, counts, tables, self.cache.page_size)
-        attend = PagedAttend(batch, self.cache, sparse=self.target.cfg.sparse)
-        capture = self.drafter.capture if self.drafter else ()
-        hidden, features = self.target(batch.ids.flatten(), batch.positions.flatten(), attend, capture)
+        return self._observed(batch, self.ordinary(batch))
+
+    def ordinary(self, batch: Batch, longest: int | None = None) -> tuple[Tensor, Tensor]:
+        """Final hidden [rows, hidden] and captured features of a batch; see PagedAttend of `longest`."""
+        attend = PagedAttend(batch, self.cache, sparse=self.target.cfg.sparse, longest=longest)
+        return self.target(batch.ids.flatten(), batch.positions.flatten(), attend, self._capture)
+
+    @property
+    def _capture(self) -> tuple[int, ...]:
+        return self.drafter.capture if self.drafter else ()
+
+    def _observed(self, batch: Batch, found: tuple[Tensor, Tensor]) -> Tensor:
         if self.drafter:
-            self.drafter.observe(batch, features)
-        return hidden
+            self.drafter.observe(batch, found[1])
+        return found[0]
+
+    def _step(self, batch: Batch) -> Tensor:
+        """Final hidden of a decode step, by the path that serves it."""
+        if self.router.route(batch.positions.shape[0]) and self.mono is not None:
+            if not self.check:
+                return self._observed(batch, self.mono.forward(batch, self._capture))
+            plain = self.ordinary(batch)
+            found = self.mono.forward(batch, self._capture)
+            compare(self.target, batch, found, plain)
+            return self._observed(batch, found)
+        return self._observed(batch, self.graphs.run(batch) if self.graphs else self.ordinary(batch))
 
     def _prefill(self, chunks: list[Chunk]) -> None:
         starts = np.array([c.start for c in chunks])
@@ -91,11 +124,13 @@ class Runner:
         if proposal:
             ids = torch.cat((ids, proposal.tokens), dim=1)
             counts += np.array(proposal.counts)
-        hidden = self.forward(ids, starts, counts, tables)
+        hidden = self._step(_batch(ids, starts, counts, tables, self.cache.page_size))
         logits = self.target.logits(hidden).view(len(seqs), ids.shape[1], -1)
         decision = self._decide(logits, proposal, seqs, starts, laws)
         self.decode_ticks += 1
         self.decode_rows += int(counts.sum())
+        asked = picks_blocks(self.target.cfg.sparse, int((starts + counts).max()))
+        self.fused_topk_steps += asked and proposal is not None
         self._commit(seqs, ids, proposal, decision, self._gaps(logits))
 
     def _chosen(self, proposal: Proposal) -> Proposal:

@@ -49,7 +49,11 @@ OnlineQuant = Annotated[str, typer.Option("--online-quant-config", help="Weights
 Data = Annotated[Path | None, typer.Option(help="JSONL in place of the task's test data.")]
 Threads = Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
-Batch = Annotated[int, typer.Option(help="Sequences decoded together.")]
+Batch = Annotated[int | None, typer.Option(help="Sequences decoded together.  [default: 64, or the preset's band]")]
+Mono = Annotated[
+    str, typer.Option(help="Fused path for steps of few rows: auto, off, or require it.  [default: the preset's]")
+]
+Graphs = Annotated[str, typer.Option(help="Pad decode batches for graphs: off, atom, dense, or sizes 1,2,4.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
 Verify = Annotated[str, typer.Option(help="standard, or block: the block as a whole.  [default: standard]")]
 ForcedLength = Annotated[float, typer.Option("--forced-length", help="Draw acceptance with this mean accepted length; "
@@ -91,10 +95,12 @@ def run(
     forced_length: ForcedLength = 0.0,
     confidence_threshold: Threshold = 0.0,
     verify_rows: VerifyRows = 0,
-    batch: Batch = 64,
+    batch: Batch = None,
     threads: Threads = 0,
     device: Device = "auto",
     prefix_cache: PrefixCache = True,
+    mono: Mono = "",
+    graphs: Graphs = "off",
     runs_dir: RunsDir = Path("runs"),
     stop_early: Annotated[bool, typer.Option("--stop-early", help="End as soon as the accuracy is decided.")] = False,
     baseline: BaselineOpt = None,
@@ -144,8 +150,8 @@ def run(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
-        online_quant_config=online_quant_config, server=spec, tp=1 if spec else tp, verify=verify,
-        forced_length=forced_length, confidence_threshold=confidence_threshold, verify_rows=verify_rows,
+        online_quant_config=online_quant_config, server=spec, mono=mono, graphs=graphs, tp=1 if spec else tp,
+        verify=verify, forced_length=forced_length, confidence_threshold=confidence_threshold, verify_rows=verify_rows,
     )  # fmt: skip
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
     from evalkit import console

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "tasks"
 REFERENCE = ROOT / "engine" / "reference"
 DEFAULT_K = 7
+DEFAULT_BATCH = 64
 FEWSHOT_SEED = 1234  # lm-eval's own, so that a prompt here is the prompt there
 
 
@@ -101,7 +102,9 @@ class Cell:
         forced_length: float = 0.0,
         confidence_threshold: float = 0.0,
         verify_rows: int = 0,
-        batch: int = 64,
+        batch: int | None = None,
+        mono: str = "",
+        graphs: str = "off",
         threads: int = 0,
         tp: int = 1,
         device: str = "auto",
@@ -121,8 +124,11 @@ class Cell:
 
         K is 7 unless given, and 0 where there is no draft; K=0 turns the draft off. `quant` is a preset or words such
         as `w=ptpc_fp8 kv=nvfp4`; `online_quant_config` is JSON, or a file that holds it. `verify` is standard unless
-        `forced_length` is given, which makes it forced.
+        `forced_length` is given, which makes it forced. `batch` is 64 unless given, and with a preset that is a band of
+        concurrency the most requests of the band.
         """
+        if server is not None and (mono, graphs) != ("", "off"):
+            raise EvalkitError("--mono and --graphs are of the built-in engine", "leave them away, or use --server-arg")
         if server is None:
             target, model_path = resolve_target(model)
             name, spec = resolve_draft(draft)
@@ -148,7 +154,9 @@ class Cell:
             quant=quant,
             online_quant_config=read_online_quant(online_quant_config),
             device=device,
-            max_batch=batch,
+            max_batch=band_batch(quant) if batch is None else batch,
+            mono=mono or band_mono(quant),
+            graphs=graphs,
             prefix_cache=prefix_cache,
             threads=threads,
             tp=tp,
@@ -195,6 +203,18 @@ class Cell:
         if self.limit:
             parts.append(f"n{self.limit}")
         return "-".join("".join(c if c.isalnum() or c in "._" else "-" for c in p).strip("-.") for p in parts)
+
+
+def band_batch(quant: str) -> int:
+    """Requests decoded together where nobody says: the upper end of a preset's band of concurrency, else 64."""
+    band = QuantMode.parse(quant, "auto").band
+    return DEFAULT_BATCH if band is None else band.concurrency[1]
+
+
+def band_mono(quant: str) -> str:
+    """Whether Mono serves what it covers where nobody says: in the presets of bands that have it."""
+    band = QuantMode.parse(quant, "auto").band
+    return "auto" if band is not None and band.mono else "off"
 
 
 def resolve_target(word: str) -> tuple[str, Path]:

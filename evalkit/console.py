@@ -53,6 +53,7 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     rows.append(("steps", steps if found.steps else f"{found.steps_without_draft} plain"))
     if found.source != "steps":
         rows.append(("acceptance", f"from {found.source}"))
+    rows += path_rows(run)
     rows.append(("samples", f"{len(run.samples)} of {run.task_size}" if len(run.samples) < run.task_size
                  else f"{len(run.samples)}"))  # fmt: skip
     if run.stopped:
@@ -62,6 +63,22 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     speed = text.speed(run.output_tokens, run.seconds, comma="") if run.seconds else "-"
     rows.append(("speed", f"{speed}  ({run.output_tokens} tokens)"))
     rows.append(("time", f"{run.seconds:.1f} s"))
+    return rows
+
+
+def path_rows(run: Run) -> list[tuple[str, str]]:
+    """Which paths of the engine served the decode steps, of those that its counters name."""
+    told, rows = run.counters, []
+    share, total = told.get("mono_share"), told.get("decode_ticks")
+    if isinstance(share, int | float):
+        refused = told.get("mono_refused") or {}
+        why = "".join(f", {reason} {n}" for reason, n in refused.items())
+        rows.append(("Mono", f"{100 * share:.1f} % of {total} decode steps" + (f"  (refused{why[1:]})" if why else "")))
+    if isinstance(fused := told.get("fused_verify_topk_steps"), int) and fused:
+        rows.append(("fused verify top-k", f"{fused} of {total} decode steps"))
+    if isinstance(hits := told.get("graph_hits"), int):
+        rows.append(("graph sizes", f"{hits} hits, {told.get('graph_misses')} misses, "
+                     f"{told.get('graph_padding_rows')} padding rows"))  # fmt: skip
     return rows
 
 

@@ -32,7 +32,8 @@ SERVED = (
     "target_sha", "tokenizer_sha", "draft_method", "draft_sha", "k", "draft_width", "quant", "dtype", "device",
 )  # fmt: skip
 # Of the cell: settings of the engine. Paths are in the hashes above; threads and memory are the machine's.
-FLAGS = ("max_batch", "max_batched_tokens", "max_model_len", "page_size", "prefix_cache")
+FLAGS = ("max_batch", "max_batched_tokens", "max_model_len", "page_size", "prefix_cache", "mono", "graphs", "tp")
+BEFORE = {"mono": "off", "graphs": "off", "tp": 1}  # of runs stored before the engine had a choice
 # How drafts are accepted, with what a run is that does not say: facts that are recorded where they are not this.
 VERIFY = {"verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0}
 PACKAGES = ("torch", "triton")
@@ -88,7 +89,7 @@ def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
     the hash."""
     told, cell, provenance = _parts(run_meta)
     fields = {name: told.get(name, cell.get(name)) for name in SERVED}
-    fields |= {name: cell.get(name) for name in FLAGS} | verify_facts(cell)
+    fields |= {name: cell.get(name, BEFORE.get(name)) for name in FLAGS} | verify_facts(cell)
     versions = provenance.get("versions") or {}
     fields |= {
         "image": provenance.get("image", ""),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
 from evalkit.acceptance import AcceptanceStats, Group, by_answer_length, by_category, of_run, positions
 from evalkit.acceptance.model import FEW_CLUSTERS
+from evalkit.console import path_rows
 from evalkit.fingerprint import verify_facts
 from evalkit.records import Run
 from evalkit.report import text
@@ -29,7 +31,7 @@ def run_text(run: Run) -> str:
         categories = by_category(run.samples, found.k)
         if any(g.label for g in categories):
             parts.append(_groups("by category", categories))
-    parts += [_buckets(run), _settings(run)]
+    parts += [_paths(run), _buckets(run), _settings(run)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -91,6 +93,13 @@ def _groups(title: str, groups: Sequence[Group]) -> str:
             f"  {(g.label or 'none')[:width]:{width}} {g.samples:7} {g.steps:8}  {length}{text.spread(g.se, 3)}"
         )
     return "\n".join(rows)
+
+
+def _paths(run: Run) -> str:
+    """Paths of the engine and the share of the decode steps that each served."""
+    rows = [f"{name} {value}" for name, value in path_rows(run)]
+    wrapped = [textwrap.fill(row, 76, initial_indent="  ", subsequent_indent="    ") for row in rows]
+    return "\n".join(["paths", *wrapped]) if rows else ""
 
 
 def _buckets(run: Run) -> str:

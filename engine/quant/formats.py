@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from engine.quant.fp8 import FP8, FP8_FNUZ, cast_fp8, decode_fp8, encode_fp8
+from engine.quant.fp8 import FP8, FP8_FNUZ, cast_fp8, decode_fp8, encode_fp8, spread_fp8
 from engine.quant.mx import MX_BLOCK, decode_mxfp4, encode_mxfp4
 from engine.quant.nvfp4 import FP4_BLOCK, decode_nvfp4, encode_nvfp4
 
@@ -69,11 +69,19 @@ def _fp8(name: str, dtype: torch.dtype) -> KVFormat:
         codes, scale = encode_fp8(x, dtype)
         return codes.view(torch.uint8), scale
 
+    left_out = 256.0 if dtype is FP8 else 128.0  # powers of two: the products below are those of decode_fp8
+
+    def decode(stored: tuple[Tensor, ...], out: torch.dtype) -> Tensor:
+        codes, scale = stored
+        if codes.device.type != "cpu":
+            return decode_fp8(codes, scale, out, fp8=dtype)
+        return spread_fp8(codes).float().mul_(scale * left_out).to(out)
+
     return KVFormat(
         name=name,
         parts=lambda head_dim: (Part(head_dim, torch.uint8), Part(1, torch.float32)),
         encode=encode,
-        decode=lambda stored, out: decode_fp8(stored[0], stored[1], out, fp8=dtype),
+        decode=decode,
     )
 
 

@@ -51,9 +51,26 @@ def decode_fp8(
 
     Takes codes as float8, or as uint8 that holds `fp8` (e4m3fn unless said).
     """
-    index = codes.view(torch.uint8).flatten().int()
+    return fp8_values(codes, fp8).mul_(scale).to(dtype)
+
+
+def fp8_values(codes: Tensor, fp8: torch.dtype | None = None) -> Tensor:
+    """float32 [...] of codes, float8 or uint8 that holds `fp8` (e4m3fn unless said). New memory.
+
+    By a table: a cast of more than some hundred codes takes a CPU several times as long.
+    """
     table = _table(codes.device, fp8 or (FP8 if codes.dtype == torch.uint8 else codes.dtype))
-    return table.index_select(0, index).view(codes.shape).mul_(scale).to(dtype)
+    return table.index_select(0, codes.view(torch.uint8).flatten().int()).view(codes.shape)
+
+
+def spread_fp8(codes: Tensor) -> Tensor:
+    """float16 [...] of uint8 codes [...]: each number over 256 for e4m3fn, over 128 for e4m3fnuz; NaN is lost.
+
+    The bits of a code, moved, are those of a float16 with another bias, subnormal numbers too. A third of the time of
+    a look-up on a CPU. For codes that have a scale: it is NaN where a code is.
+    """
+    bits = codes.view(torch.int8).to(torch.int16)  # the sign goes into all upper bits
+    return bits.bitwise_left_shift_(7).bitwise_and_(~0x4000).view(torch.float16)
 
 
 def round_fp8(x: Tensor, dtype: torch.dtype = FP8) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.quant.fp4 import FP4_MAX, pack_fp4, round_fp4, unpack_fp4
-from engine.quant.fp8 import FP8, FP8_MAX
+from engine.quant.fp8 import FP8, FP8_MAX, fp8_values
 
 FP4_BLOCK = 16
 
@@ -51,7 +51,7 @@ def decode_nvfp4(
     global scale is a power of two).
     """
     values = unpack_fp4(packed, dtype).view(*scales.shape, FP4_BLOCK)
-    factor = scales.view(FP8).to(dtype)
+    factor = fp8_values(scales).to(dtype)
     if global_scale_dec != 1.0:
         factor = factor.mul_(global_scale_dec)
     return values.mul_(factor.unsqueeze(-1)).view(*packed.shape[:-1], 2 * packed.shape[-1])

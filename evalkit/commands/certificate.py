@@ -83,7 +83,7 @@ def check(
     model: Annotated[str, typer.Option("--model", "--target", help="... its target ...")] = "gradeschool-m3",
     draft_width: Annotated[str, typer.Option("--draft-width", help="... its draft width ...")] = "k",
     device: Annotated[str, typer.Option(help="... and its device: cpu or cuda.")] = "auto",
-    batch: Annotated[int, typer.Option(help="Sequences decoded together.")] = 64,
+    batch: Annotated[int | None, typer.Option(help="Sequences decoded together.  [default: 64]")] = None,
     prefix_cache: Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse prompts' KV.")] = True,
     image: Annotated[str, typer.Option(help="Image that it is served from.")] = "",
     flag: Annotated[list[str] | None, typer.Option("--flag", help="A server's flag.", metavar="NAME=VALUE")] = None,

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from engine.config import ModelConfig, MoEConfig
 from engine.moe import MoE, reference_moe
+from tests.engine.tiny import Tiny
 
 HIDDEN, EXPERTS, CHOSEN = 16, 6, 2
 
@@ -92,3 +93,14 @@ def test_shared_experts_are_not_scaled() -> None:
         moe.scaling = 0.0
         torch.testing.assert_close(moe(x), moe.shared(x))  # pyright: ignore[reportOptionalCall]
     assert routed.abs().max() > 0.1
+
+
+@pytest.mark.parametrize("rows", [1, 3, 9])
+def test_both_ways_of_asking_experts_agree(tiny: Tiny, rows: int) -> None:
+    moe = next(m for m in tiny.llm().target.modules() if isinstance(m, MoE)).eval()
+    x = torch.randn(rows, 32, generator=torch.Generator().manual_seed(rows))
+    with torch.inference_mode():
+        ids, weights = moe.route(x)
+        one, other = moe.gathered(x, ids, weights), moe.by_expert(x, ids, weights)
+        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(moe(x), reference_moe(moe, x))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evalkit.fingerprint import acceptance_fingerprint, accuracy_fingerprint, config_fingerprint, in_words, make
+from evalkit.fingerprint import BEFORE, acceptance_fingerprint, accuracy_fingerprint, config_fingerprint, in_words, make
 from evalkit.records import Run
 
 TOLD = {
@@ -21,7 +21,7 @@ MADE = {"code": "f" * 64, "versions": {"torch": "2", "triton": "3"}, "image": "i
 def _run(**changes):
     told, cell, made = dict(TOLD), dict(CELL), dict(MADE)
     for name, value in changes.items():
-        (made if name in made or name == "flags" else cell if name in cell else told)[name] = value
+        (made if name in made or name == "flags" else cell if name in (*cell, *BEFORE) else told)[name] = value
     return {"fingerprint": told, "cell": cell, "provenance": made}
 
 
@@ -48,10 +48,14 @@ def test_quant_mode_and_machine_do_not_forbid_a_comparison(name):
 
 @pytest.mark.parametrize("name", ["k", "quant", "draft_sha", "draft_method", "draft_width", "target_sha", "dtype",
                                   "device", "image", "code", "flags", "max_batch", "prefix_cache", "page_size",
-                                  "versions"])  # fmt: skip
+                                  "mono", "graphs", "tp", "versions"])  # fmt: skip
 def test_another_configuration_has_another_hash(name):
     changed = {"torch": "3"} if name in ("versions", "flags") else "other"
     assert config_fingerprint(_run()).hash != config_fingerprint(_run(**{name: changed})).hash
+
+
+def test_a_run_of_before_there_were_paths_took_the_ordinary_one():
+    assert config_fingerprint(_run()).hash == config_fingerprint(_run(mono="off", graphs="off", tp=1)).hash
 
 
 @pytest.mark.parametrize("name", ["task", "task_sha", "shots", "temperature", "seed", "max_tokens", "threads", "stop"])
