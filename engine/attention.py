@@ -165,6 +165,34 @@ class BlockAttend:
         return hidden | (self.places <= rows.unsqueeze(-1) - self.window)
 
 
+class ChainAttend:
+    """`layers.Attend` of drafting one token after another: n sequences, one row of each in every pass.
+
+    A row sees the context keys that are not hidden and the rows of all passes so far, its own included; those
+    are kept here as given and go to no cache. Serves training too, so it works on whatever the caller gathered.
+
+    keys, values: [n, length, kv_heads, head_dim]; hidden: bool [n, length].
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, hidden: Tensor) -> None:
+        self.context = (keys.permute(0, 2, 3, 1), values.transpose(1, 2))  # [n, kv_heads, head_dim, length], ...
+        bias = torch.zeros(hidden.shape, device=hidden.device).masked_fill_(hidden, -torch.inf)
+        self.bias = bias[:, None, None]
+        self.own: list[tuple[Tensor, Tensor]] = []
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor:
+        """q [n, heads, head_dim], k and v [n, kv_heads, head_dim] -> [n, heads * head_dim]."""
+        n, kv_heads, head_dim = k.shape
+        self.own.append((k, v))
+        own_k, own_v = (torch.stack(x, dim=2) for x in zip(*self.own, strict=True))
+        q = q.view(n, kv_heads, -1, head_dim) * head_dim**-0.5
+        keys, values = self.context
+        scores = torch.cat(((q @ keys).float() + self.bias, (q @ own_k.mT).float()), dim=-1)
+        weights = scores.softmax(-1).to(v.dtype)
+        length = keys.shape[-1]
+        return (weights[..., :length] @ values + weights[..., length:] @ own_v).reshape(n, -1)
+
+
 def store_context(cache: KVCache, layer_offset: int, slots: Tensor, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Write the draft's context K and V of committed tokens, each [rows, kv_heads, head_dim], one pair a draft layer.
 

@@ -25,9 +25,10 @@ MAX_EXTERNAL_K = 32  # of a draft that an engine outside runs
 class EngineConfig:
     """One way to run a target with a draft.
 
-    `draft` names the method: none, dspark, ngram, scripted or external (an engine outside runs it); `draft_path` is a
-    checkpoint folder where the method has weights. `draft_width` "k" drafts blocks of K slots, as ATOM does; "block"
-    drafts the trained block size and keeps the first K, as DeepSpec does: two different drafts, so it is recorded.
+    `draft` names the method: none, dspark, eagle3, ngram, scripted or external (an engine outside runs it);
+    `draft_path` is a checkpoint folder where the method has weights. `draft_width` "k" drafts blocks of K slots, as
+    ATOM does; "block" drafts the trained block size and keeps the first K, as DeepSpec does: two different drafts, so
+    it is recorded.
     `verify` is the rule that accepts drafts: "standard" judges them one by one, "block" the block as a whole (the same
     law, as many drafts or more); "forced" draws acceptance with `forced_length` as its mean, for speed runs, and the
     text means nothing. `confidence_threshold` and `verify_rows` let the draft's confidences choose how many drafts are
@@ -67,7 +68,7 @@ class EngineConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        methods = ("none", "dspark", "ngram", "scripted", "external")
+        methods = ("none", "dspark", "eagle3", "ngram", "scripted", "external")
         if self.draft not in methods:
             hint = nearest(self.draft, methods)
             raise EngineError(f"unknown draft {self.draft!r}", f"{hint}use one of {', '.join(methods)}")

@@ -16,6 +16,7 @@ class LayerSpec:
     """What one layer keeps for a token: K and V of `kv_heads` vectors of `head_dim`, in a format of quant.FORMATS.
 
     A layer that picks blocks keeps one index key of `index_dim` beside them, in a format of INDEX_FORMATS.
+    So does a draft's layer that keeps another vector of each token.
     """
 
     format: str
@@ -108,6 +109,11 @@ class KVCache:
         found = tuple(pages.index_select(0, flat) for pages in self._index[layer])
         keys = INDEX_FORMATS[self.layers[layer].index_format].decode(found, torch.float32)
         return keys.view(n, count * self.page_size, -1)
+
+    def index_at(self, layer: int, slots: Tensor) -> Tensor:
+        """Index keys float32 [rows, index_dim] at slots int64 [rows]."""
+        found = tuple(pages.flatten(0, 1).index_select(0, slots) for pages in self._index[layer])
+        return INDEX_FORMATS[self.layers[layer].index_format].decode(found, torch.float32)
 
     def pages(self, layer: int) -> tuple[Tensor, ...]:
         """The parts of a layer as stored, each [num_pages + 1, page_size, 2, kv_heads, width], for kernels."""

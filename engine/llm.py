@@ -76,7 +76,7 @@ class LLM:
         if self.drafter:
             shard_drafter(self.drafter, self.parallel)
         self.online_quant = quantise_models(config, self.quant, _models(self.target, self.drafter))
-        for module in (self.target, self.drafter.draft if self.drafter else None):
+        for module in (self.target, self.drafter.weights() if self.drafter else None):
             if module is not None:
                 sum_over_ranks(module, self.parallel)
         self.max_model_len = self._max_model_len()
@@ -124,7 +124,7 @@ class LLM:
     @property
     def weights(self) -> WeightReport:
         """Bytes and layers of the target's and the draft's weights by format; shared ones count once."""
-        draft = self.drafter.draft if self.drafter else None
+        draft = self.drafter.weights() if self.drafter else None
         return weight_report(self.target, *((draft, *draft.shared) if draft else ()))
 
     @property
@@ -386,7 +386,7 @@ class LLM:
         if self.config.draft not in DRAFTERS:
             raise EngineError(f"the draft {self.config.draft} has no checkpoint to load", "hand LLM a drafter object")
         made = DRAFTERS[self.config.draft](self.config, self.target)
-        if self.config.scheduled and getattr(made.draft, "confidence", None) is None:
+        if self.config.scheduled and getattr(made.weights(), "confidence", None) is None:
             raise EngineError(f"the draft {self.config.draft} gives no confidences to choose drafts by",
                               "leave confidence_threshold and verify_rows at 0")  # fmt: skip
         return made
@@ -444,6 +444,9 @@ def _layers(target: Target, drafter: Drafter | None, quant: QuantMode) -> list[L
                 index_dim=picks.index_dim if picks else 0,
             )
         )
+    if drafter and drafter.kept_size:
+        kept = {"index_format": quant.dtype, "index_dim": drafter.kept_size}
+        layers[t.num_layers] = replace(layers[t.num_layers], **kept)
     for spec in layers:
         _check_width(FORMATS[spec.format], spec.head_dim, "kv")
         if spec.index_dim:
@@ -460,8 +463,8 @@ def _check_width(fmt: KVFormat, dim: int, family: str) -> None:
 def _models(target: Target, drafter: Drafter | None) -> dict[str, tuple[nn.Module, dict[str, tuple[str, ...]]]]:
     """What may be quantised, with the checkpoint's names of its parameters."""
     found: dict[str, tuple[nn.Module, dict[str, tuple[str, ...]]]] = {"target": (target, target_names(target.cfg))}
-    if drafter and drafter.draft:
-        found["draft"] = (drafter.draft, draft_names(drafter.draft.cfg))
+    if drafter and (draft := drafter.weights()):
+        found["draft"] = (draft, draft_names(draft.cfg))
     return found
 
 

@@ -60,9 +60,10 @@ def shard_target(target: Target, parallel: Parallel) -> None:
 
 def shard_drafter(drafter: Drafter, parallel: Parallel) -> None:
     """The same for a draft's decoder layers; a draft without layers of its own stays as it is."""
-    if parallel.size > 1 and drafter.draft is not None and drafter.kv is not None:
+    draft = drafter.weights()
+    if parallel.size > 1 and draft is not None and drafter.kv is not None:
         cfg = local_config(drafter.kv, parallel.size, "draft")
-        _shard(drafter.draft, drafter.kv, parallel)
+        _shard(draft, drafter.kv, parallel)
         drafter.kv = cfg
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 
 from engine.config import DraftConfig, ModelConfig, MoEConfig
+from engine.eagle3_config import Eagle3Config
 
 Names = dict[str, tuple[str, ...]]  # parameter -> the tensors it is made of, joined along dim 0
 
@@ -81,8 +82,10 @@ def target_names(cfg: ModelConfig) -> Names:
     return names if cfg.tie_embeddings else names | {"head.weight": ("lm_head.weight",)}
 
 
-def draft_names(cfg: DraftConfig) -> Names:
-    """The same for a DSpark draft, in DeepSpec's layout."""
+def draft_names(cfg: DraftConfig | Eagle3Config) -> Names:
+    """The same for a draft: DSpark's in DeepSpec's layout, EAGLE3's in EAGLE's and SpecForge's."""
+    if isinstance(cfg, Eagle3Config):
+        return _eagle3_names(cfg)
     names: Names = {n: (n,) for n in ("fc.weight", "hidden_norm.weight", "norm.weight")}
     if cfg.markov_rank:
         names["markov_in.weight"] = ("markov_head.markov_w1.weight",)
@@ -92,6 +95,13 @@ def draft_names(cfg: DraftConfig) -> Names:
     if cfg.confidence:
         names |= {f"confidence.{n}": (f"confidence_head.proj.{n}",) for n in ("weight", "bias")}
     return names | layer_names("", cfg.model)
+
+
+def _eagle3_names(cfg: Eagle3Config) -> Names:
+    names: Names = {"fc.weight": ("fc.weight",), "norm.weight": ("norm.weight",), "head.weight": ("lm_head.weight",)}
+    names |= {f"fc_norm.{i}.weight": (f"fc_norm.{i}.weight",) for i in range(cfg.captured if cfg.fc_norm else 0)}
+    parts: Names = {"hidden_norm.weight": ("hidden_norm.weight",)} | ATTENTION | DENSE
+    return names | {f"midlayer.{ours}": tuple(f"midlayer.{t}" for t in theirs) for ours, theirs in parts.items()}
 
 
 def target_name(cfg: ModelConfig, *, draft_inside: bool) -> Callable[[str], str | None]:

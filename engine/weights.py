@@ -63,7 +63,7 @@ def fill(
         raise RuntimeError(f"no tensor fills {left[0]}")
 
 
-class _Undrawn(TorchFunctionMode):
+class Undrawn(TorchFunctionMode):
     """Modules made under it get no first values: drawing them without memory would load half of torch's compiler."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -113,7 +113,7 @@ def load_target(folder: Path, *, dtype: torch.dtype = torch.float32, device: str
     tensors = StoredTensors(
         TensorFiles(folder, target_name(cfg, draft_inside=has_draft(raw))), StoredQuant.of(raw, folder)
     )
-    with torch.device("meta"), _Undrawn():
+    with torch.device("meta"), Undrawn():
         target = Target(cfg)
     fill(target, target_names(cfg), tensors, folder, dtype=dtype, device=device)
     if cfg.tie_embeddings and "lm_head.weight" in tensors:
@@ -121,7 +121,7 @@ def load_target(folder: Path, *, dtype: torch.dtype = torch.float32, device: str
         if head.shape != target.embed.weight.shape or not torch.equal(head.to(device, dtype), target.embed.weight):
             raise EngineError(f"{folder} says tie_word_embeddings and holds an lm_head.weight of its own",
                               "set tie_word_embeddings to what the model was trained with")  # fmt: skip
-    _refuse_rest(tensors, folder)
+    refuse_rest(tensors, folder)
     target.stored = tensors.sources
     return target.to(device=device, dtype=dtype).eval().requires_grad_(False)
 
@@ -138,18 +138,18 @@ def load_draft(folder: Path, target: Target, *, dtype: torch.dtype = torch.float
     cfg = load_draft_config(folder, layers=_layer_count(tensors) if inside else None)
     check_fit(cfg, target, folder)
     m = cfg.model
-    with torch.device("meta"), _Undrawn():
+    with torch.device("meta"), Undrawn():
         embed, head = nn.Embedding(m.vocab_size, m.hidden_size), nn.Linear(m.hidden_size, m.vocab_size, bias=False)
     for own, name in ((embed, "embed_tokens.weight"), (head, "lm_head.weight")):
         if name in tensors:
             fill(own, {"weight": (name,)}, tensors, folder, dtype=dtype, device=device)
     shared = (target.embed if embed.weight.is_meta else embed, target.head if head.weight.is_meta else head)
-    with torch.device("meta"), _Undrawn():
+    with torch.device("meta"), Undrawn():
         draft = BlockDraft(cfg, *shared)
     fill(draft, draft_names(cfg), tensors, folder, dtype=dtype, device=device)
     if not cfg.confidence:  # a head that config.json turns off may be there all the same
         tensors.drop(n for n in tensors.names() if n.startswith("confidence_head."))
-    _refuse_rest(tensors, folder)
+    refuse_rest(tensors, folder)
     draft.stored = tensors.sources
     return draft.to(device=device, dtype=dtype).eval().requires_grad_(False)
 
@@ -196,7 +196,8 @@ def _plural(names: list[str]) -> str:
     return "the tensor" if len(names) == 1 else f"{len(names)} tensors:"
 
 
-def _refuse_rest(tensors: StoredTensors | Mapping[str, Tensor], folder: Path) -> None:
+def refuse_rest(tensors: StoredTensors | Mapping[str, Tensor], folder: Path) -> None:
+    """Raises EngineError, naming them, where tensors are left that nothing took."""
     names = tensors.names() if isinstance(tensors, StoredTensors) else sorted(tensors)
     if names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""

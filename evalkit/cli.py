@@ -40,7 +40,8 @@ RunArgs = Annotated[list[str], typer.Argument(help="Runs: folders, or ids.", met
 ReportArgs = Annotated[list[str] | None, typer.Argument(help="Runs: folders, or ids.", metavar="[RUN]...")]
 Task = Annotated[str, typer.Option(help="gradeschool, gsm8k, gsm8k_inferencex, or an lm-eval YAML.")]
 Model = Annotated[str, typer.Option("--model", "--target", help="Target: gradeschool-m3, or a checkpoint's folder.")]
-Draft = Annotated[str, typer.Option("--draft", "--draft-path", help="dspark, dspark-weak, ngram, none, or a folder.")]
+DRAFT_HELP = "dspark, dspark-weak, eagle3, ngram, none, or a folder."
+Draft = Annotated[str, typer.Option("--draft", "--draft-path", help=DRAFT_HELP)]
 K = Annotated[int | None, typer.Option("--k", help="Draft tokens a step, 0 (no draft) to 7.  [default: 7]")]
 Quant = Annotated[str, typer.Option("--quant", "--preset", help="float32, bf16, fp8, nvfp4, ptpc-fp8, m31flash-c1-4, "
                                     "m31flash-c8-16, m31flash-c32-48, or words: w=ptpc_fp8 kv=nvfp4.")]  # fmt: skip

@@ -5,12 +5,14 @@ A Cell holds an EngineConfig, so K, the quant mode and the draft are defined onc
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.config import EngineConfig, QuantMode, nearest
+from engine.eagle3_config import is_eagle3
 from evalkit.errors import EvalkitError
 from evalkit.servers.spec import ServerSpec
 
@@ -34,6 +36,7 @@ TARGETS: Mapping[str, Path] = {"gradeschool-m3": REFERENCE / "target"}
 DRAFTS: Mapping[str, DraftSpec] = {
     "dspark": DraftSpec("dspark", REFERENCE / "draft"),
     "dspark-weak": DraftSpec("dspark", REFERENCE / "draft-weak"),
+    "eagle3": DraftSpec("eagle3", REFERENCE / "draft-eagle3"),
     "ngram": DraftSpec("ngram"),
     "none": DraftSpec("none"),
 }
@@ -235,17 +238,26 @@ def server_target(word: str) -> tuple[str, Path]:
 
 
 def resolve_draft(word: str) -> tuple[str, DraftSpec]:
-    """Name and DraftSpec of a draft given by name or by the folder of a DSpark checkpoint."""
+    """Name and DraftSpec of a draft given by name or by the folder of a DSpark or EAGLE3 checkpoint."""
     if word in DRAFTS:
         return word, DRAFTS[word]
     path = Path(word)
     if path.is_dir():
-        return path.resolve().name, DraftSpec("dspark", path.resolve())
+        return path.resolve().name, DraftSpec(_method_of(path), path.resolve())
     names = tuple(DRAFTS)
     raise EvalkitError(
         f"no draft {word!r}: neither a name nor a folder",
-        f"{nearest(word, names)}use {', '.join(names)} or the folder of a DSpark checkpoint",
+        f"{nearest(word, names)}use {', '.join(names)} or the folder of a DSpark or EAGLE3 checkpoint",
     )
+
+
+def _method_of(folder: Path) -> str:
+    """What a draft's config.json says it is; DSpark where it cannot be read, and loading it will say why."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return "eagle3" if is_eagle3(str(config["architectures"][0])) else "dspark"
+    except (OSError, ValueError, LookupError, TypeError):
+        return "dspark"
 
 
 def read_online_quant(word: str) -> str:

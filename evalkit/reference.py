@@ -101,6 +101,7 @@ def main(argv: list[str] | None = None) -> None:
     found = measure(BUILD / "runs", args.threads)
     print(record_baseline(found.plain, baseline_path(TARGET, str(found.plain.cell["task"]))))
     print(record_curve(list(found.drafted.values()), golden_path(TARGET, DRAFT)))
+    print(record_curve(list(found.eagle3.values()), golden_path(TARGET, EAGLE3)))
     print(f"model card: {write_card(found, REFERENCE)}")
 
 

@@ -14,6 +14,7 @@ from engine.config import EngineConfig, ModelConfig
 
 if TYPE_CHECKING:  # these modules import this one, or cost more than a name is worth
     from engine.draft.block import BlockDraft
+    from engine.draft.eagle3_model import Eagle3Draft
     from engine.kv_cache import KVCache
     from engine.model import Target
     from engine.request import Sequence
@@ -34,8 +35,12 @@ class Drafter(Protocol):
     """What the runner asks of a draft. Only `propose` has no default."""
 
     capture: tuple[int, ...] = ()  # target layers whose output it wants to see
-    draft: BlockDraft | None = None  # its weights, where it has any
     kv: ModelConfig | None = None  # shape of the KV layers it keeps beside the target's; None: it keeps none
+    kept_size: int = 0  # numbers it keeps of a token beside K and V, in its first layer's index place
+
+    def weights(self) -> BlockDraft | Eagle3Draft | None:
+        """Its module, where it has weights."""
+        return None
 
     def bind(self, cache: KVCache, layer_offset: int) -> None:
         """Called once, with the cache and the index of the draft's first layer in it."""
@@ -65,6 +70,12 @@ def _dspark(config: EngineConfig, target: Target) -> Drafter:
     return DSparkDrafter.load(config, target)
 
 
+def _eagle3(config: EngineConfig, target: Target) -> Drafter:
+    from engine.draft.eagle3 import Eagle3Drafter
+
+    return Eagle3Drafter.load(config, target)
+
+
 def _ngram(config: EngineConfig, target: Target) -> Drafter:
     from engine.draft.ngram import NgramDrafter
 
@@ -72,4 +83,8 @@ def _ngram(config: EngineConfig, target: Target) -> Drafter:
 
 
 # "scripted" is not here: it takes a function, so it is handed to LLM as an object
-DRAFTERS: dict[str, Callable[[EngineConfig, Target], Drafter]] = {"dspark": _dspark, "ngram": _ngram}
+DRAFTERS: dict[str, Callable[[EngineConfig, Target], Drafter]] = {
+    "dspark": _dspark,
+    "eagle3": _eagle3,
+    "ngram": _ngram,
+}

@@ -50,6 +50,9 @@ class DSparkDrafter(Drafter):
         longest = min(target.cfg.max_positions, draft.cfg.model.max_positions)
         return cls(draft, max_model_len=config.max_model_len or longest, block_width=config.draft_width == "block")
 
+    def weights(self) -> BlockDraft:
+        return self.draft
+
     def bind(self, cache: KVCache, layer_offset: int) -> None:
         self.cache, self.offset = cache, layer_offset
 

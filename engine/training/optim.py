@@ -65,7 +65,7 @@ def make_optimizers(module: nn.Module, *, muon_lr: float, adam_lr: float) -> lis
         if not p.requires_grad:
             continue
         router = name.endswith(".mlp.gate.weight")
-        if p.ndim >= 2 and not router and (name.startswith("layers.") or name == "fc.weight"):
+        if p.ndim >= 2 and not router and (name.startswith(("layers.", "midlayer.")) or name == "fc.weight"):
             matrices.append(p)
             splits[id(p)] = packed_rows(module, name)
         else:

@@ -22,12 +22,15 @@ from engine.api import FinishReason, Request, SamplingParams
 from engine.checkpoint_config import load_model_config
 from engine.config import MAX_K, EngineConfig
 from engine.draft.block import BlockDraft
+from engine.draft.eagle3_model import Eagle3Draft
 from engine.dspark_config import load_draft_config
+from engine.eagle3_config import load_eagle3_config
 from engine.llm import LLM
 from engine.model import Target
 from engine.training.calibrate import fit_temperatures, steps_of
 from engine.training.checkpoint import TrainState
 from engine.training.draft import DraftPlan, train_draft
+from engine.training.eagle3 import Eagle3Plan, Eagle3Shape, train_eagle3
 from engine.training.target import TargetPlan, train_target
 from engine.training.text import EOS, MASK, PAD, QA, Stream, load_tokenizer, prompt, train_tokenizer
 from engine.weights import draft_names, load_target, save_checkpoint, target_names
@@ -133,6 +136,7 @@ class Recipe:
     threads: int
     target: TargetPlan = field(default_factory=TargetPlan)
     drafts: tuple[DraftShape, ...] = DRAFTS
+    eagle3: Eagle3Shape = field(default_factory=Eagle3Shape)
     outputs: int = 12_000  # answers by the target that the drafts learn from
     calibration: int = 2000  # problems
     say: Callable[[str], None] = print
@@ -160,6 +164,7 @@ def run(recipe: Recipe) -> None:
     for shape in recipe.drafts:
         draft_stage(recipe, shape, tok, outputs)
         calibrate_stage(recipe, shape)
+    eagle3_stage(recipe, tok, outputs)
     summary_stage(recipe)
 
 
@@ -223,13 +228,32 @@ def draft_stage(recipe: Recipe, shape: DraftShape, tok: Tokenizer, outputs: list
     draft = seeded(lambda: BlockDraft(load_draft_config(folder), target.embed, target.head), seed=1)
     torch.nn.init.zeros_(draft.markov_out.weight)
 
+    state = TrainState(recipe.build / shape.name)
+    train_draft(draft, target, shape.plan, endless(outputs), tok, state, recipe.say)
+    save_checkpoint(draft, draft_names(draft.cfg), folder)
+
+
+def eagle3_stage(recipe: Recipe, tok: Tokenizer, outputs: list[QA]) -> None:
+    """The EAGLE3 draft; its head starts as the target's."""
+    shape, folder = recipe.eagle3, recipe.out / recipe.eagle3.name
+    target = load_target(recipe.out / "target")
+    write_config(folder, shape.config(target.cfg.raw))
+    cfg = load_eagle3_config(folder)
+    draft = seeded(lambda: Eagle3Draft(cfg, target.embed, cfg.capture(target.cfg.num_layers)), seed=1)
+    draft.head.weight.data.copy_(target.head.weight)
+    train_eagle3(draft, target, shape.plan, endless(outputs), tok, TrainState(recipe.build / shape.name), recipe.say)
+    save_checkpoint(draft, draft_names(cfg), folder)
+
+
+def endless(outputs: list[QA]) -> Stream:
+    """Answers drawn again and again."""
+
     def stream(seed: int) -> Iterator[QA]:
         rng = random.Random(seed)
         while True:
             yield outputs[rng.randrange(len(outputs))]
 
-    train_draft(draft, target, shape.plan, stream, tok, TrainState(recipe.build / shape.name), recipe.say)
-    save_checkpoint(draft, draft_names(draft.cfg), folder)
+    return stream
 
 
 def calibrate_stage(recipe: Recipe, shape: DraftShape) -> None:
@@ -251,15 +275,20 @@ def calibrate_stage(recipe: Recipe, shape: DraftShape) -> None:
 def summary_stage(recipe: Recipe) -> None:
     """training.json beside the checkpoints: plans, parameters, tokens, losses and time, for the model card."""
     summary: dict[str, object] = {"threads": recipe.threads, "outputs": recipe.outputs, "torch": torch.__version__}
-    for name, plan in (("target", recipe.target), *((s.name, s.plan) for s in recipe.drafts)):
-        log = [json.loads(line) for line in (recipe.build / name / "log.jsonl").read_text().splitlines()]
-        spent = torch.load(recipe.build / name / "state.pt", weights_only=True)["spent"]
-        tail = log[-50:]
-        keys = [k for k in tail[-1] if k not in ("step", "quant", "tokens")]
-        summary[name] = {
-            "plan": asdict(plan),
-            "tokens": sum(e.get("tokens", 0) for e in log),
-            "last_50_steps": {k: sum(e[k] for e in tail) / len(tail) for k in keys},
-            **spent,
-        }
+    parts = (("target", recipe.target), *((s.name, s.plan) for s in (*recipe.drafts, recipe.eagle3)))
+    summary |= {name: part_summary(recipe.build / name, plan) for name, plan in parts}
     (recipe.out / "training.json").write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def part_summary(folder: Path, plan: TargetPlan | DraftPlan | Eagle3Plan) -> dict[str, object]:
+    """What training.json says of one part, from its training state."""
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    spent = torch.load(folder / "state.pt", weights_only=True)["spent"]
+    tail = log[-50:]
+    keys = [k for k in tail[-1] if k not in ("step", "quant", "tokens")]
+    return {
+        "plan": asdict(plan),
+        "tokens": sum(e.get("tokens", 0) for e in log),
+        "last_50_steps": {k: sum(e[k] for e in tail) / len(tail) for k in keys},
+        **spent,
+    }

@@ -7,7 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import BlockAttend, PagedAttend, reference_attention, reference_block_attention, store_context
+from engine.attention import (
+    BlockAttend,
+    ChainAttend,
+    PagedAttend,
+    reference_attention,
+    reference_block_attention,
+    store_context,
+)
 from engine.batch import Batch
 from engine.config import SparseConfig
 from engine.kv_cache import KVCache, LayerSpec
@@ -295,3 +302,40 @@ def test_a_long_neighbour_does_not_change_a_short_sequence() -> None:
     q, k, v = draw(4)
     got = PagedAttend(batch, cache, sparse=SPARSE)(0, q, k, v, draw_index(4, 5))
     torch.testing.assert_close(got[:2], PagedAttend(batch, cache)(0, q, k, v)[:2], rtol=1e-6, atol=1e-6)
+
+
+# ------------------------------------------------------------------ chains
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_chain_is_causal_attention_over_its_context(dtype: torch.dtype) -> None:
+    """Three passes of two sequences against softmax attention of each row over the keys it may see, one by one."""
+    gen = torch.Generator().manual_seed(3)
+    keys, values = torch.randn(2, 2, 7, KV_HEADS, DIM, generator=gen).to(dtype).unbind()
+    hidden = torch.tensor([[True, *[False] * 6], [True, False, False, *[True] * 4]])
+    chain, own = ChainAttend(keys, values, hidden), []
+    for seed in range(3):
+        q, k, v = (x.to(dtype) for x in draw(2, seed))
+        own.append((k, v))
+        got = chain(0, q, k, v).view(2, HEADS, DIM)
+        for i in range(2):
+            seen = torch.cat((keys[i][~hidden[i]], torch.stack([k[i] for k, _ in own]))).repeat_interleave(2, 1)
+            what = torch.cat((values[i][~hidden[i]], torch.stack([v[i] for _, v in own]))).repeat_interleave(2, 1)
+            weights = (torch.einsum("hd,khd->hk", q[i].double(), seen.double()) * DIM**-0.5).softmax(-1)
+            want = torch.einsum("hk,khd->hd", weights, what.double())
+            torch.testing.assert_close(got[i].double(), want, rtol=0, atol=1e-5 if dtype == torch.float32 else 3e-2)
+
+
+def test_a_chain_without_context_sees_itself() -> None:
+    q, k, v = draw(2)
+    none = torch.zeros(2, 0, KV_HEADS, DIM)
+    got = ChainAttend(none, none, torch.zeros(2, 0, dtype=torch.bool))(0, q, k, v)
+    torch.testing.assert_close(got.view(2, HEADS, DIM), v.repeat_interleave(2, 1))
+
+
+def test_stored_vectors_are_read_by_slot() -> None:
+    cache = sparse_cache()
+    vectors = torch.randn(5, cache.layers[0].index_dim, generator=torch.Generator().manual_seed(0))
+    slots = torch.tensor([9, 3, -1, 17, 4])
+    cache.store_index(0, slots, vectors)
+    torch.testing.assert_close(cache.index_at(0, torch.tensor([17, 9, 4])), vectors[[3, 0, 4]])

@@ -19,6 +19,7 @@ from engine.moe import MoE
 from engine.training import recipe as recipes
 from engine.training.attend import CausalAttend
 from engine.training.calibrate import expected_calibration_error, fit_temperatures
+from engine.training.eagle3 import Eagle3Plan, Eagle3Shape
 from engine.training.optim import lr_factor, orthogonalise
 from engine.training.recipe import DRAFTS, Recipe, task_stream
 from engine.training.target import TargetPlan, balance
@@ -37,6 +38,7 @@ def tiny(folder: Path) -> Recipe:
         threads=1,
         target=TargetPlan(steps=4, short=(2, 64), long=(1, 96), quant_from=0.5, save_every=1),
         drafts=tuple(replace(d, plan=replace(d.plan, **plans)) for d in DRAFTS),
+        eagle3=Eagle3Shape(plan=Eagle3Plan(**plans)),
         outputs=8,
         calibration=2,
         say=lambda line: None,
@@ -83,7 +85,7 @@ def test_a_killed_recipe_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch
             recipes.run(broken)
     recipes.run(broken)
 
-    assert weights(whole).keys() == {"target", "draft", "draft-weak"}
+    assert weights(whole).keys() == {"target", "draft", "draft-weak", "draft-eagle3"}
     assert weights(whole) == weights(broken)
 
 

@@ -18,8 +18,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from engine import LLM, EngineConfig, Request, SamplingParams
 from engine.checkpoint_config import load_model_config
 from engine.draft.block import BlockDraft
+from engine.draft.eagle3_model import Eagle3Draft
 from engine.draft.scripted import Script, ScriptedDrafter
 from engine.dspark_config import load_draft_config
+from engine.eagle3_config import load_eagle3_config
 from engine.model import Target
 from engine.weights import draft_names, save_checkpoint, target_names
 
@@ -35,13 +37,14 @@ VOCAB = ["<pad>", "<eos>", "<mask>", *ALPHABET, *("".join(m) for m in MERGES)]
 class Tiny:
     target: Path
     draft: Path
+    eagle3: Path = Path("no-eagle3")
 
     def llm(self, script: Script | None = None, **settings: Any) -> LLM:
         """An LLM on one thread: with a script where one is given, else DSpark where k is set."""
         config: dict[str, Any] = {"model": self.target, "threads": 1, "page_size": 4, "device": "cpu", **settings}
         if config.get("k"):
             config.setdefault("draft", "scripted" if script else "dspark")
-            config.setdefault("draft_path", self.draft if config["draft"] == "dspark" else None)
+            config.setdefault("draft_path", {"dspark": self.draft, "eagle3": self.eagle3}.get(config["draft"]))
         return LLM(EngineConfig(**config), drafter=ScriptedDrafter(script) if script else None)
 
 
@@ -72,7 +75,7 @@ def build(
         "max_position_embeddings": max_positions,
         "eos_token_id": EOS,
     }
-    tiny = Tiny(folder / "target", folder / "draft")
+    tiny = Tiny(folder / "target", folder / "draft", folder / "eagle3")
     config = {"architectures": ["MiniMaxM3ForCausalLM"], "num_hidden_layers": layers}
     config |= {"moe_layer_freq": [0] * layers} if dense else m3_parts(layers, heads[1])
     _write(tiny.target / "config.json", shape | config | overrides)
@@ -101,7 +104,32 @@ def build(
         draft.markov_in.weight.copy_(F.rms_norm(target.embed.weight, (32,)))
         draft.markov_out.weight.copy_(target.head.weight)
     save_checkpoint(draft, draft_names(cfg), tiny.draft)
+    _eagle3(tiny, shape, target)
     return tiny
+
+
+def _eagle3(tiny: Tiny, shape: dict[str, Any], target: Target, **changes: Any) -> None:
+    """An EAGLE3 draft whose attention mostly hands on the token it reads, and whose head is the target's."""
+    config = shape | {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 48}
+    captured = list(range(min(3, target.cfg.num_layers)))
+    config |= {"eagle_config": {"eagle_aux_hidden_state_layer_ids": captured}} | changes
+    _write(tiny.eagle3 / "config.json", config)
+    cfg = load_eagle3_config(tiny.eagle3)
+    draft = Eagle3Draft(cfg, target.embed, cfg.capture(target.cfg.num_layers))
+    _spread(draft)
+    with torch.no_grad():
+        for name, p in draft.named_parameters():
+            if p.dim() == 1:
+                p.add_(1.0)  # norms in Llama's form
+            elif name == "midlayer.attn.qkv.weight":
+                p.mul_(0.1)
+                one = torch.eye(32)
+                p[:, :32] += torch.cat((1.5 * one, 1.5 * one, 3.0 * one))
+            elif name == "midlayer.attn.o.weight":
+                p.add_(torch.eye(32))
+        draft.head.weight.copy_(target.head.weight)
+    save_checkpoint(draft, draft_names(cfg), tiny.eagle3)
 
 
 def m3_parts(layers: int, kv_heads: int = 1) -> dict[str, Any]:

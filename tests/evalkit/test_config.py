@@ -39,6 +39,20 @@ def test_folders_are_taken_as_target_and_draft(tmp_path):
     assert cell.stem("gradeschool") == "gradeschool-big-model-its-draft-k3-fp8"
 
 
+def test_a_draft_s_folder_says_its_method(tmp_path):
+    config = tmp_path / "config.json"
+    for content, method in (
+        ('{"architectures": ["LlamaForCausalLMEagle3"]}', "eagle3"),
+        ('{"architectures": ["Qwen3DSparkModel"]}', "dspark"),
+        ('{"architectures": []}', "dspark"),
+        ("broken", "dspark"),
+    ):
+        config.write_text(content)
+        assert Cell.make(draft=str(tmp_path)).engine.draft == method
+    cell = Cell.make(draft="eagle3", k=5, quant="fp8")
+    assert (cell.draft, cell.engine.draft, cell.engine.draft_path) == ("eagle3", "eagle3", DRAFTS["eagle3"].path)
+
+
 @pytest.mark.parametrize(
     ("words", "names"),
     [

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from engine import LLM
+from engine.draft.block import BlockDraft
 from engine.errors import EngineError
 from engine.quant import QuantLinear
 from tests.engine.tiny import Tiny, build, prompts, requests
@@ -62,11 +64,16 @@ def test_sparse_and_dense_layers_of_a_hybrid(m3: Tiny) -> None:
         m3.llm(quant="nvfp4 index_fp4=mx")
 
 
+def block_draft(llm: LLM) -> BlockDraft:
+    draft = llm.drafter.weights() if llm.drafter else None
+    assert isinstance(draft, BlockDraft)
+    return draft
+
+
 def test_target_and_draft_follow_the_mode(tiny: Tiny) -> None:
     llm = tiny.llm(k=3, quant="w=ptpc_fp8")
     assert len(quantised(llm.target)) == 3 * 4 and isinstance(llm.target.head, nn.Linear)
-    assert llm.drafter and llm.drafter.draft
-    draft = llm.drafter.draft
+    draft = block_draft(llm)
     assert len(quantised(draft)) == 2 * 4
     for kept in (draft.fc, draft.markov_out, draft.confidence, draft.shared[1]):
         assert isinstance(kept, nn.Linear)
@@ -80,11 +87,10 @@ def test_target_and_draft_follow_the_mode(tiny: Tiny) -> None:
 
 def test_memory_shrinks_and_the_copies_are_counted_apart(tiny: Tiny) -> None:
     plain, mode = tiny.llm(k=3), tiny.llm(k=3, quant="w=ptpc_fp8")
-    assert plain.drafter and plain.drafter.draft and mode.drafter and mode.drafter.draft
-    whole = sum(p.nbytes for m in (plain.target, plain.drafter.draft) for p in m.parameters())
+    whole = sum(p.nbytes for m in (plain.target, block_draft(plain)) for p in m.parameters())
     assert plain.weights.nbytes == {"plain": whole} and plain.counters["weight_cache_bytes"] == 0
     linear = [
-        layer for m in (mode.target, mode.drafter.draft) for layer in m.modules() if isinstance(layer, QuantLinear)
+        layer for m in (mode.target, block_draft(mode)) for layer in m.modules() if isinstance(layer, QuantLinear)
     ]
     values = sum(layer.out_features * layer.in_features for layer in linear)
     rows = sum(layer.out_features for layer in linear)
@@ -102,15 +108,14 @@ def test_speculation_stays_lossless(tiny: Tiny, quant: str) -> None:
 def test_a_quantised_draft_changes_no_output(tiny: Tiny) -> None:
     only_draft = '{"layer_quant_config": {"draft.layers.*": "ptpc_fp8"}}'
     llm = tiny.llm(k=3, online_quant_config=only_draft)
-    assert not quantised(llm.target) and llm.drafter and llm.drafter.draft and quantised(llm.drafter.draft)
+    assert not quantised(llm.target) and quantised(block_draft(llm))
     assert texts(llm) == texts(tiny.llm(k=0))
 
 
 def test_context_rows_of_the_draft_are_quantised_by_themselves(tiny: Tiny) -> None:
     llm = tiny.llm(k=3, quant="w=ptpc_fp8")
-    assert llm.drafter and llm.drafter.draft
-    attn = llm.drafter.draft._layers[0].attn
-    x, rope = torch.randn(3, 32), llm.drafter.draft.rope
+    draft = block_draft(llm)
+    attn, x, rope = draft._layers[0].attn, torch.randn(3, 32), draft.rope
     table = rope.table(torch.arange(3))
     k, v = attn.make_kv(x, rope, table)
     _, k_full, v_full = attn.make_qkv(x, rope, table)
