@@ -143,13 +143,13 @@ def test_what_does_not_fit_is_told(tiny: Tiny, settings: dict[str, Any], words: 
 
 
 def test_bands_say_what_is_not_served(tiny: Tiny) -> None:
-    interval, mono = tiny.llm(k=0, quant="m31flash-c1-4").notes
+    interval, mono = tiny.llm(k=0, quant="m31flash-c1-4", mono="auto").notes
     assert interval.startswith("m31flash-c1-4: prefill_decode_interval=20000 is not served")
     assert mono == (
         "m31flash-c1-4: at K=0 Mono serves steps of up to 16 requests, and up to 64 decode together: --batch 16 keeps "
         "every step on it"
     )
-    assert tiny.llm(k=7, quant="m31flash-c8-16", max_batch=2).notes == ()
+    assert tiny.llm(k=7, quant="m31flash-c8-16", max_batch=2, mono="auto").notes == ()
     (off,) = tiny.llm(k=0, quant="m31flash-c8-16", mono="off").notes
     assert off == "m31flash-c8-16: Mono serves no step: Mono is off"
     (fused,) = tiny.llm(k=0, quant="m31flash-c32-48").notes  # the fixture's target is dense
