@@ -47,7 +47,7 @@ def decode_index(parts: tuple[Tensor, ...], fmt: str) -> Tensor:
         return parts[0].view(FP8).float()
     if fmt == "nvfp4":
         return decode_nvfp4(parts[0], parts[1])
-    return decode_mxfp4(*parts) if fmt == "mxfp4" else parts[0].float()
+    return decode_mxfp4(parts[0], parts[1]) if fmt == "mxfp4" else parts[0].float()
 
 
 def paged_attention(

@@ -87,6 +87,8 @@ class Layer:
         before, after = norm_scale(layer.input_norm), norm_scale(layer.post_norm)
         self.qkv, self.o = Packed(attn.qkv, before), Packed(attn.o)
         self.heads, self.kv_heads, self.head_dim = attn.heads, attn.kv_heads, attn.head_dim
+        if attn.q_norm is None or attn.k_norm is None:
+            raise ValueError("Mono norms q and k by head")
         q = norm_scale(attn.q_norm) * attn.head_dim**-0.5  # the softmax scale rides on the queries
         self.qk_scale = torch.cat((q.expand(attn.heads, -1), norm_scale(attn.k_norm).expand(attn.kv_heads, -1)))
         self.index: Packed | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -126,7 +128,7 @@ def test_a_real_draft_shows_no_sign() -> None:
 
 
 def test_c59_a_mean_on_a_golden_number() -> None:
-    known = {"accepted_length": 3.3881, "design_effect": 2.0}
+    known: dict[str, Any] = {"accepted_length": 3.3881, "design_effect": 2.0}
     histogram = [100, 200, 300, 100, 50, 10, 5, 1]
     assert forced_signs(histogram, golden_lengths=[3.39, 2.9], **known) == (
         "accepted length 3.3881 is within 0.002 of the golden number 3.39",

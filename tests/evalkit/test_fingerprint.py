@@ -81,6 +81,6 @@ def test_a_number_is_equal_to_itself_however_written_and_a_bool_is_no_number():
 
 def test_a_run_and_its_head_on_disk_have_one_fingerprint():
     head = _run()
-    run = Run(id="r", complete=True, samples=(), expected=1, task_size=1, **head)
+    run = Run(id="r", complete=True, samples=(), expected=1, task_size=1, **head)  # pyright: ignore[reportArgumentType]
     assert config_fingerprint(run) == config_fingerprint(head)
     assert accuracy_fingerprint(run) == accuracy_fingerprint(head)

@@ -105,7 +105,7 @@ class Between:
     def __init__(self, after, act):
         self.after, self.act, self.seen = after, act, 0
 
-    def start(self, run_id, kept, total, note=""):
+    def start(self, run_id, kept, total, notes=()):
         pass
 
     def sample(self, sample):
