@@ -320,13 +320,18 @@ def test_a_server_is_started_asked_and_stopped(sums, tmp_path):
     assert not children_of(tmp_path)
 
 
+def heed_ctrl_c() -> None:
+    """As from a terminal: a job in a shell's background would ignore the signal, and so would its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_stops_its_server(sums, tmp_path, number, code):
     state = '--server-arg={"k": 4, "drip": 0.3}'
     command = launched(tmp_path, sums(80), "--server-arg=--state", state, "--concurrency", "2", "--no-report")
     with (tmp_path / "err").open("w") as err:
         run = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=err,
-                               stdout=subprocess.DEVNULL)  # fmt: skip
+                               stdout=subprocess.DEVNULL, preexec_fn=heed_ctrl_c)  # fmt: skip
         until = time.monotonic() + 60
         while not list((tmp_path / "runs").glob("*/samples.jsonl")) or not children_of(tmp_path):
             assert time.monotonic() < until and run.poll() is None, (tmp_path / "err").read_text()
