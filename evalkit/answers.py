@@ -91,7 +91,8 @@ def format_check(samples: Sequence[Sample], limits: AnswerLimits, accuracy: Chec
     """The check on format drift, and the accuracy check in its light.
 
     Where strict-match and the canonical score are far apart, strict-match measures the form of the answers. A loss
-    by it is then no accuracy loss, and the accuracy check can say no more than "inconclusive"; a pass stays one.
+    by it is then no accuracy loss, and the accuracy check can say no more than "inconclusive"; a pass stays one,
+    unless strict-match is the higher of the two.
     """
     found = drift([s for s in samples if s.canonical is not None])
     if found is None:
@@ -99,7 +100,8 @@ def format_check(samples: Sequence[Sample], limits: AnswerLimits, accuracy: Chec
     numbers: dict[str, Any] = {"strict": found.strict, "canonical": found.canonical, "reasons": dict(found.reasons)}
     shown = f"{STRICT} {found.strict:.4f}, canonical {found.canonical:.4f}"
     far = abs(found.size) > limits.drift
-    drifts = far and accuracy.outcome is not PASS
+    flattered = found.size < -limits.drift  # strict-match takes for right what is no answer: its pass is none
+    drifts = flattered or (far and accuracy.outcome is not PASS)
     expected = f"the two at most {100 * limits.drift:g} pt apart"
     message = f"{shown}: {'format drift, ' if far else ''}{found.words}"
     check = Check(name="format", outcome=INCONCLUSIVE if drifts else PASS, expected=expected, found=shown,

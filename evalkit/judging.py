@@ -42,6 +42,8 @@ def judge_run(
     missing = found.missing
     if baseline is not None:
         found = replace(found, baseline=read_baseline(baseline))
+        if found.baseline is not None and found.baseline.run_id == run.id and baseline.is_dir():
+            raise EvalkitError(f"run {run.id} is given as its own baseline", "give another run, or a recorded baseline")
         missing = tuple(m for m in missing if "baseline" not in m)
     if golden is not None:
         found = replace(found, golden=read_golden(golden, run))

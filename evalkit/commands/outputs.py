@@ -59,6 +59,9 @@ class Outputs:
             if path.is_dir() or (path.name in (RUN_FILE, SAMPLES_FILE) and path.exists()):
                 what = "a folder" if path.is_dir() else "part of a stored run"
                 raise EvalkitError(f"{path} is {what}, not a file for a verdict", "give another file")
+            if path.suffix in (".yaml", ".yml"):
+                raise EvalkitError(f"{path} ends as a specification does, which an output would replace",
+                                   "give a file with another ending")  # fmt: skip
         for path in files:
             path.unlink(missing_ok=True)
         if self.lm_eval:

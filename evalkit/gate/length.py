@@ -33,6 +33,10 @@ def length_check(
 
     if golden is None:
         return check(INCONCLUSIVE, f"and no golden value to compare it with at K={k}; fix: {fix}")
+    target = str(run.cell.get("target"))
+    if not same_model(golden.model, target):
+        why = f"which is of {golden.model}, this run of {target}"
+        return check(INCONCLUSIVE, f"is not comparable with golden/{golden.source}, {why}; fix: {_own_golden(run)}")
     try:
         value = lookup(golden, k, mark(run, "mode"))
     except EvalkitError as e:
@@ -86,6 +90,17 @@ def length_check(
             f"; about {needed} {found.unit} would settle it" if needed else "; the golden value itself is too uncertain"
         )
     return check(outcome, more)
+
+
+def same_model(curve: str, target: str) -> bool:
+    """Whether a curve's model is a run's target: in letters and digits, of a path or a hub's name the last part.
+
+    InferenceX writes minimaxm3.1flash where a server says MiniMaxAI/MiniMax-M3.1-Flash.
+    """
+    here, there = (
+        "".join(c for c in name.rstrip("/").rsplit("/", 1)[-1].casefold() if c.isalnum()) for name in (curve, target)
+    )
+    return bool(here) and here == there
 
 
 def _policies(spec: GateSpec) -> tuple[tuple[str, str], ...]:

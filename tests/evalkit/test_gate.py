@@ -20,6 +20,7 @@ from evalkit import stats, sweep
 from evalkit.baseline import Baseline, ReferenceScore, Row, Variation, load_reference_scores
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, combine, judge, verdict_line
+from evalkit.gate.length import same_model
 from evalkit.golden import Curve, GoldenValue
 from evalkit.judging import _of_this_setting
 from evalkit.records import Check, Outcome, Run, Sample, StepRecord, Verdict
@@ -649,3 +650,26 @@ def test_the_fix_for_another_setting_is_not_the_record_command_of_this_one() -> 
     other = make_golden(fingerprint={**MARKS, "task_sha": "another"})
     found = named(judge(run, baseline=None, golden=other), "accepted length")
     assert "--golden FILE" in found.message
+
+
+def test_a_golden_of_another_model_is_not_compared() -> None:
+    """Nor are its distribution and positions, and where the golden is demanded that is a fail."""
+    other = dataclasses.replace(make_golden(4.0), model="minimaxm3.1flash")
+    check = named(verdict(golden=other), "accepted length")
+    assert check.outcome is Outcome.INCONCLUSIVE and "of minimaxm3.1flash, this run of gradeschool-m3" in check.message
+    demanded = verdict(golden=other, spec=GateSpec(demands=("length",)))
+    assert named(demanded, "accepted length").outcome is Outcome.FAIL and demanded.outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("curve", "target", "same"),
+    [
+        ("minimaxm3.1flash", "MiniMaxAI/MiniMax-M3.1-Flash", True),
+        ("gradeschool-m3", "gradeschool-m3", True),
+        ("minimaxm3", "MiniMaxAI/MiniMax-M3.1-Flash", False),
+        ("m3", "/models/m3/", True),
+        ("", "", False),
+    ],
+)
+def test_a_model_is_known_by_its_letters_and_digits(curve: str, target: str, same: bool) -> None:
+    assert same_model(curve, target) is same

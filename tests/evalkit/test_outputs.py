@@ -421,3 +421,11 @@ def test_everything_is_written_by_one_command(tmp_path: Path, monkeypatch: pytes
     assert json.loads(out)["outcome"] == "fail" and "no lm-eval results of run-1" in err
     names = {p.name for p in tmp_path.iterdir()}
     assert names == {"j.xml", "s.md", "step.md", "b.json", "b.smaller.json", "lm"}
+
+
+def test_an_output_never_replaces_a_specification(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("cells: []\n")
+    with pytest.raises(EvalkitError, match="ends as a specification"):
+        Outputs(json=spec)
+    assert spec.exists()

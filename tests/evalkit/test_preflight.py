@@ -330,6 +330,16 @@ def test_c05_a_loss_of_form_is_format_drift_and_no_accuracy_loss() -> None:
     assert check.outcome is Outcome.PASS and accuracy is loss, "a real loss stays one"
 
 
+def test_a_strict_match_that_flatters_is_no_pass() -> None:
+    """Answers that are wrong by any careful reading, scored as right: the pass of such scores is none."""
+    right = {"strict-match": 1.0, "flexible-extract": 1.0}
+    samples = [sample(i, GOOD) for i in range(300)]
+    samples += [dataclasses.replace(sample(i, "#### 7"), scores=right) for i in range(300, 400)]
+    held = Check(name="accuracy", outcome=Outcome.PASS, expected="", found="", message="", numbers={"difference": 0.0})
+    (check,), _ = format_check(samples, AnswerLimits(), held)
+    assert check.outcome is Outcome.INCONCLUSIVE
+
+
 def test_c84_unanswered_requests_leave_the_verdict_open() -> None:
     samples = [sample(i, GOOD) for i in range(380)]
     samples += [sample(i, "", scores={}, error="lost") for i in range(380, 400)]
