@@ -96,6 +96,12 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
         raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None
 
 
+HEAD = {  # what run.json holds at least
+    "id": str, "complete": bool, "cell": dict, "fingerprint": dict, "provenance": dict, "expected": int,
+    "task_size": int,
+}  # fmt: skip
+
+
 def read_head(folder: Path) -> dict[str, Any]:
     """run.json of a run. Raises EvalkitError when it is absent, damaged or of another schema."""
     path = folder / RUN_FILE
@@ -108,6 +114,10 @@ def read_head(folder: Path) -> dict[str, Any]:
     if not isinstance(head, dict) or head.get("schema") != SCHEMA:
         found = head.get("schema") if isinstance(head, dict) else None
         raise EvalkitError(f"{path} has schema {found}, not {SCHEMA}", "make the run again with this version")
+    for key, kind in HEAD.items():
+        if not isinstance(head.get(key), kind):
+            what = f"a {key} that is {type(head[key]).__name__}" if key in head else f"no {key}"
+            raise EvalkitError(f"{path} has {what}, expected {kind.__name__}", AGAIN)
     return head
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from evalkit import runfile, store
 from evalkit.errors import EvalkitError
-from evalkit.records import Run, Sample, StepRecord
+from evalkit.records import SCHEMA, Run, Sample, StepRecord
 from evalkit.store import RunHead, load_run, open_run
 
 
@@ -271,3 +271,18 @@ def test_a_really_full_disk(tiny_disk, tmp_path):
     made = write(roomy, n=500)
     assert made.complete and len(made.samples) == 500
     assert json.loads((roomy / made.id / runfile.RUN_FILE).read_text())["complete"] is True
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ({}, "has no id, expected str"),
+        ({"id": "r", "complete": True}, "has no cell, expected dict"),
+        ({"id": "r", "complete": True, "cell": []}, "has a cell that is list, expected dict"),
+    ],
+    ids=str,
+)
+def test_a_damaged_head_is_one_line(head: dict[str, object], words: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"schema": SCHEMA} | head))
+    with pytest.raises(EvalkitError, match=words):
+        load_run(tmp_path)
