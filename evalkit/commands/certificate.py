@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -119,6 +119,7 @@ def check(
     )  # fmt: skip
     if not found:
         print(f"valid: {file.name} allows this configuration until {cert.expires.isoformat()}")
+        print(f"judged at: {margins(cert.body['verdict']['checks'])}")
         return
     print(f"invalid: {file.name}")
     for said in found:
@@ -147,6 +148,12 @@ def text(cert: Certificate) -> str:
     lines += [f"  {name:20} {shown(value)}" for name, value in cert.configuration.fields.items()]
     lines += ["rests on", *(f"  {s.role:10} {s.name} ({s.sha256[:12]})" for s in (*cert.runs, *cert.standards))]
     return "\n".join([*lines, "checks", *(f"  {c['name']}: {c['message']}" for c in verdict["checks"])])
+
+
+def margins(checks: Sequence[Mapping[str, Any]]) -> str:
+    """The margins that the certified verdict was given at, so that a wide one is seen."""
+    told = [f"{c['name']} margin {c['numbers']['margin']:g}" for c in checks if "margin" in c.get("numbers", {})]
+    return ", ".join(told) or "no margin: nothing was compared with a standard"
 
 
 def _standards(run: Run, baseline: Path | None, golden: Path | None) -> list[tuple[str, Path]]:
