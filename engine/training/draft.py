@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,7 @@ from engine.layers import Index
 from engine.model import Target
 from engine.training.attend import CausalAttend
 from engine.training.checkpoint import TrainState
-from engine.training.optim import lr_factor, make_optimizers
+from engine.training.loop import train
 from engine.training.target import flat_positions
 from engine.training.text import Rows, Stream, pack
 
@@ -120,6 +121,35 @@ def draft_loss(
     return (loss * weight).sum() / (weight.sum() + 1e-6), by_position
 
 
+class DraftRows(Protocol):
+    """How a draft's plan draws its rows."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def short(self) -> tuple[int, int]: ...
+    @property
+    def long(self) -> tuple[int, int]: ...
+    @property
+    def long_share(self) -> float: ...
+    @property
+    def anchors(self) -> int: ...
+
+
+def rows_of_step(step: int, plan: DraftRows, stream: Stream, tok: Tokenizer) -> tuple[Rows, Anchors, random.Random]:
+    """Rows and anchors of a step, and the generator to draw on from: a function of (seed, step)."""
+    rng = random.Random(plan.seed * 1_000_003 + step)
+    joined = rng.random() < plan.long_share
+    n, length = plan.long if joined else plan.short
+    rows = pack(stream(rng.getrandbits(62)), tok, rows=n, length=length, joined=joined, rng=rng)
+    return rows, choose_anchors(rows, plan.anchors, rng), rng
+
+
+def logged(loss: Tensor, accept: Tensor) -> dict[str, float]:
+    """What is kept of a step: its loss, and mean acceptance at the first position and over all."""
+    return {"loss": float(loss.detach()), "accept_first": float(accept[0]), "accept_mean": float(accept.mean())}
+
+
 def train_draft(
     draft: BlockDraft,
     target: Target,
@@ -130,25 +160,10 @@ def train_draft(
     say: Callable[[str], None],
 ) -> None:
     """Run (or continue) the schedule. `stream(seed)` gives (question, the target's own answer)."""
-    optimizers = make_optimizers(draft, muon_lr=plan.muon_lr, adam_lr=plan.adam_lr)
-    base = [g["lr"] for o in optimizers for g in o.param_groups]
-    for step in range(state.restore(draft, optimizers), plan.steps):
-        rng = random.Random(plan.seed * 1_000_003 + step)
-        joined = rng.random() < plan.long_share
-        n, length = plan.long if joined else plan.short
-        rows = pack(stream(rng.getrandbits(62)), tok, rows=n, length=length, joined=joined, rng=rng)
-        anchors, width = choose_anchors(rows, plan.anchors, rng), rng.choice(plan.widths)
-        factor = lr_factor((step + 1) / plan.steps, warmup=plan.warmup, hold=plan.hold)
-        for group, lr in zip((g for o in optimizers for g in o.param_groups), base, strict=True):
-            group["lr"] = lr * factor
-        loss, accept = draft_loss(draft, target, rows, anchors, width, plan.gamma)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(draft.parameters(), 1.0)
-        for o in optimizers:
-            o.step()
-            o.zero_grad(set_to_none=True)
-        state.log(step, loss=float(loss.detach()), accept_first=float(accept[0]), accept_mean=float(accept.mean()))
-        if (step + 1) % 50 == 0:
-            say(f"draft step {step + 1}/{plan.steps}  {state.recent()}")
-        if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
-            state.save(draft, optimizers, step + 1)
+
+    def loss_of(step: int, factor: float) -> tuple[Tensor, dict[str, float]]:
+        rows, anchors, rng = rows_of_step(step, plan, stream, tok)
+        loss, accept = draft_loss(draft, target, rows, anchors, rng.choice(plan.widths), plan.gamma)
+        return loss, logged(loss, accept)
+
+    train(draft, plan, state, say, "draft", loss_of)

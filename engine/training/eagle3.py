@@ -11,7 +11,6 @@ over the contiguous part of a chain that lies in the answer.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +24,10 @@ from engine.draft.eagle3_model import Eagle3Draft
 from engine.model import Target
 from engine.training.attend import CausalAttend
 from engine.training.checkpoint import TrainState
-from engine.training.draft import Anchors, choose_anchors
-from engine.training.optim import lr_factor, make_optimizers
+from engine.training.draft import Anchors, logged, rows_of_step
+from engine.training.loop import train
 from engine.training.target import flat_positions
-from engine.training.text import Rows, Stream, pack
+from engine.training.text import Rows, Stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,25 +133,10 @@ def train_eagle3(
     say: Callable[[str], None],
 ) -> None:
     """Run (or continue) the schedule. `stream(seed)` gives (question, the target's own answer)."""
-    optimizers = make_optimizers(draft, muon_lr=plan.muon_lr, adam_lr=plan.adam_lr)
-    base = [g["lr"] for o in optimizers for g in o.param_groups]
-    for step in range(state.restore(draft, optimizers), plan.steps):
-        rng = random.Random(plan.seed * 1_000_003 + step)
-        joined = rng.random() < plan.long_share
-        n, length = plan.long if joined else plan.short
-        rows = pack(stream(rng.getrandbits(62)), tok, rows=n, length=length, joined=joined, rng=rng)
-        anchors = choose_anchors(rows, plan.anchors, rng)
-        factor = lr_factor((step + 1) / plan.steps, warmup=plan.warmup, hold=plan.hold)
-        for group, lr in zip((g for o in optimizers for g in o.param_groups), base, strict=True):
-            group["lr"] = lr * factor
+
+    def loss_of(step: int, factor: float) -> tuple[Tensor, dict[str, float]]:
+        rows, anchors, _ = rows_of_step(step, plan, stream, tok)
         loss, accept = eagle3_loss(draft, target, rows, anchors, plan)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(draft.parameters(), 1.0)
-        for o in optimizers:
-            o.step()
-            o.zero_grad(set_to_none=True)
-        state.log(step, loss=float(loss.detach()), accept_first=float(accept[0]), accept_mean=float(accept.mean()))
-        if (step + 1) % 50 == 0:
-            say(f"eagle3 step {step + 1}/{plan.steps}  {state.recent()}")
-        if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
-            state.save(draft, optimizers, step + 1)
+        return loss, logged(loss, accept)
+
+    train(draft, plan, state, say, "eagle3", loss_of)

@@ -20,7 +20,7 @@ from engine.moe import MoE
 from engine.quant import fake_nvfp4
 from engine.training.attend import CausalAttend
 from engine.training.checkpoint import TrainState
-from engine.training.optim import lr_factor, make_optimizers
+from engine.training.loop import train
 from engine.training.text import Rows, Stream, pack
 
 
@@ -98,29 +98,17 @@ def balance(experts: list[MoE], amount: float) -> float:
 def train_target(
     target: Target, plan: TargetPlan, stream: Stream, tok: Tokenizer, state: TrainState, say: Callable[[str], None]
 ) -> None:
-    """Run (or continue) the schedule; `state` keeps module, optimisers and step on disk."""
-    optimizers = make_optimizers(target, muon_lr=plan.muon_lr, adam_lr=plan.adam_lr)
-    base = [g["lr"] for o in optimizers for g in o.param_groups]
-    start = state.restore(target, optimizers)
+    """Run (or continue) the schedule."""
     experts = [m for m in target.modules() if isinstance(m, MoE)]
     target.train()
-    for step in range(start, plan.steps):
+
+    def loss_of(step: int, factor: float) -> tuple[Tensor, dict[str, float]]:
         rows, quant = rows_of_step(step, plan, stream, tok)
-        factor = lr_factor((step + 1) / plan.steps, warmup=plan.warmup, hold=plan.hold)
-        for group, lr in zip((g for o in optimizers for g in o.param_groups), base, strict=True):
-            group["lr"] = lr * factor
         attend = make_attend(target, plan, step, rows.ids.shape[1], quant)
         loss, answer = answer_loss(target, rows, attend, plan.question_weight)
         index_loss = torch.stack(attend.index_losses).mean() if attend.index_losses else torch.zeros(())
-        (loss + plan.index_weight * index_loss).backward()
-        torch.nn.utils.clip_grad_norm_(target.parameters(), 1.0)
-        for o in optimizers:
-            o.step()
-            o.zero_grad(set_to_none=True)
-        values = {"answer_ce": float(answer), "index_kl": float(index_loss.detach())}
-        values["load"] = balance(experts, plan.balance * factor)
-        state.log(step, **values, quant=quant, tokens=rows.ids.numel())
-        if (step + 1) % 50 == 0:
-            say(f"target step {step + 1}/{plan.steps}  {state.recent()}")
-        if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
-            state.save(target, optimizers, step + 1)
+        load = balance(experts, plan.balance * factor)  # the bias has no gradient: before or after the step is one
+        values = {"answer_ce": float(answer), "index_kl": float(index_loss.detach()), "load": load}
+        return loss + plan.index_weight * index_loss, values | {"quant": quant, "tokens": rows.ids.numel()}
+
+    train(target, plan, state, say, "target", loss_of)
