@@ -101,16 +101,23 @@ def _id(name: str, group: str) -> str:
 # --- one row a run
 
 
-def loss(found: Sequence[Subject]) -> Plot | None:
-    """Paired difference to the baseline with the gate's own interval, and the margin."""
-    rows, margin = [], None
+def _judged(found: Sequence[Subject], check: str, figure: str) -> tuple[list[dict[str, Any]], float | None]:
+    """A row for each run whose `check` holds `figure` with an interval, and the margin of the last of them."""
+    rows: list[dict[str, Any]] = []
+    margin = None
     for s in found:
-        x = s.check("accuracy")
-        if "difference" in x and "interval" in x:
+        x = s.check(check)
+        if x.get(figure) is not None and x.get("interval"):
             low, high = x["interval"]
             margin = x.get("margin", margin)
-            rows.append({"run": s.label, "difference": x["difference"], "low": low, "high": high, "level": x["level"],
+            rows.append({"run": s.label, figure: x[figure], "low": low, "high": high, "level": x["level"],
                          "margin": margin})  # fmt: skip
+    return rows, margin
+
+
+def loss(found: Sequence[Subject]) -> Plot | None:
+    """Paired difference to the baseline with the gate's own interval, and the margin."""
+    rows, margin = _judged(found, "accuracy", "difference")
     if not rows:
         return None
 
@@ -163,14 +170,7 @@ def scores(found: Sequence[Subject]) -> Plot | None:
 
 def lengths(found: Sequence[Subject]) -> Plot | None:
     """Accepted length over golden with the gate's interval, and the margin."""
-    rows, margin = [], None
-    for s in found:
-        x = s.check("accepted length")
-        if x.get("ratio") is not None and x.get("interval"):
-            low, high = x["interval"]
-            margin = x.get("margin", margin)
-            rows.append({"run": s.label, "ratio": x["ratio"], "low": low, "high": high, "level": x["level"],
-                         "margin": margin})  # fmt: skip
+    rows, margin = _judged(found, "accepted length", "ratio")
     if not rows:
         return None
 
