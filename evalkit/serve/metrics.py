@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,6 +14,16 @@ from evalkit.serve.stats import Snapshot
 OURS = ("evalkit:", ("model_name",))
 VLLM = ("vllm:", ("model_name", "engine"))
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def _counter(
+    family: tuple[str, tuple[str, ...]], at: tuple[str, ...], name: str, said: str, value: int
+) -> CounterMetricFamily:
+    """A counter of one value; `at` are the values of the family's labels."""
+    prefix, labels = family
+    found = CounterMetricFamily(prefix + name, said, labels=labels)
+    found.add_metric(at, value)
+    return found
 
 
 class Page:
@@ -39,12 +50,7 @@ class Page:
 
     def _ours(self, s: Snapshot, engine: dict[str, int]) -> Iterator[Metric]:
         (prefix, labels), at = OURS, (self._name,)
-
-        def counter(name: str, said: str, value: int) -> Metric:
-            found = CounterMetricFamily(prefix + name, said, labels=labels)
-            found.add_metric(at, value)
-            return found
-
+        counter = partial(_counter, OURS, at)
         yield counter("verify_steps", "Steps in which the target verified at least one draft.", s.verify_steps)
         yield counter("drafts", "Draft tokens proposed in verify steps.", s.drafts)
         yield counter("accepted_drafts", "Drafts kept by the verify rule, before trimming at a stop.", s.accepted)
@@ -73,12 +79,7 @@ class Page:
 
     def _vllm(self, s: Snapshot, engine: dict[str, int]) -> Iterator[Metric]:
         (prefix, labels), at = VLLM, (self._name, "0")
-
-        def counter(name: str, said: str, value: int) -> Metric:
-            found = CounterMetricFamily(prefix + name, said, labels=labels)
-            found.add_metric(at, value)
-            return found
-
+        counter = partial(_counter, VLLM, at)
         yield counter("spec_decode_num_drafts", "Number of spec decoding drafts: verify steps.", s.verify_steps)
         yield counter("spec_decode_num_draft_tokens", "Number of draft tokens.", s.drafts)
         yield counter("spec_decode_num_accepted_tokens", "Number of accepted draft tokens.", s.accepted)
