@@ -27,7 +27,8 @@ CURVE_ONLY = "curve only, uncertainty assumed"
 class Published:
     """Figures of one configuration as somebody published them. Lengths in tokens a step, the target's own included."""
 
-    name: str
+    name: str = ""  # what the verdict calls them
+    source: str = ""  # where they were published
     target: str = ""
     task: str = ""
     shots: int | None = None
@@ -35,6 +36,7 @@ class Published:
     n: int | None = None
     stderr: float | None = None
     k: int | None = None
+    quant: str = ""
     length: float | None = None
     length_se: float | None = None
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from evalkit.answers import AnswerLimits
 from evalkit.errors import EvalkitError
+from evalkit.gate.figures import Published
 from evalkit.gate.limits import Against, GateSpec, PathShare
-from evalkit.spec.model import CellSpec, Figures
+from evalkit.spec.model import CellSpec
 
 WORDS = ("baseline", "golden", "plain")
 INHERITED = (*WORDS, "against", "checks", "floor", "paths", "golden_draft", "golden_quant", "margins", "caps")
@@ -66,8 +67,8 @@ def _merged(cell: Values, data: Values) -> dict[str, Any]:
     return out
 
 
-def _figures(values: Values, where: str) -> Figures:
-    found = Figures(**values)
+def _figures(values: Values, where: str) -> Published:
+    found = Published(**values)
     if found.correct is None and found.length is None:
         raise EvalkitError(f"{where}.figures has neither a score nor a length", "give correct and n, or length and k")
     if found.correct is not None and found.n is not None and found.correct > found.n:

@@ -1,4 +1,4 @@
-"""Spec and CellSpec: a gate specification as records. Standard library and the gate's limits only."""
+"""Spec and CellSpec: a gate specification as records. The gate's own words for limits and published figures."""
 
 from __future__ import annotations
 
@@ -7,24 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evalkit.gate.figures import Published
 from evalkit.gate.limits import GateSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """Published figures of one configuration, where there is no run."""
-
-    source: str
-    target: str = ""
-    task: str = ""
-    shots: int | None = None
-    correct: int | None = None
-    n: int | None = None
-    stderr: float | None = None
-    k: int | None = None
-    quant: str = ""
-    length: float | None = None
-    length_se: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +23,7 @@ class CellSpec:
     run: str = ""
     setting: Mapping[str, Any] = field(default_factory=dict)
     published: str = ""
-    figures: Figures | None = None
+    figures: Published | None = None
     baseline: str = ""
     golden: str = ""
     plain: str = ""

@@ -41,11 +41,7 @@ def golden_file(spec: Spec, word: str) -> Path:
 def published_of(cell: CellSpec, references: Sequence[ReferenceScore]) -> Published:
     """The figures of a cell without a run: its own, or those of the published score it names."""
     if cell.figures is not None:
-        f = cell.figures
-        return Published(
-            name=cell.name, target=f.target, task=f.task, shots=f.shots, correct=f.correct, n=f.n, stderr=f.stderr,
-            k=f.k, length=f.length, length_se=f.length_se,
-        )  # fmt: skip
+        return replace(cell.figures, name=cell.name)
     ref = next(r for r in references if r.name == cell.published)
     return Published(
         name=cell.name, target=ref.target, task=ref.task, shots=ref.shots, correct=ref.correct, n=ref.n,
