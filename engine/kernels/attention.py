@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kernels.formats import decode_e2m1, from_fp8, load_rows, spread_scales
+from engine.kernels.formats import load_vectors
 from engine.kernels.launch import Launch, ceil_div, power_of_2, run_all
 
 PROGRAMS = 512  # split the context until about so many programs run: two for each unit of a large chip
@@ -25,24 +25,6 @@ SPLIT_TOKENS = 512  # a split shorter than this costs more than it gains
 MAX_SPLITS = 32
 LOG2_E = 1.4426950408889634
 NOWHERE = tl.constexpr(2**31 - 1)
-
-
-@triton.jit
-def _load_vectors(codes, scales, vector, FORMAT: tl.constexpr, D: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
-                  dtype: tl.constexpr):  # fmt: skip
-    """Vectors [N, P] in dtype; nvfp4: both halves [N, P], of low and of high nibbles."""
-    if FORMAT == "nvfp4":
-        packed = load_rows(codes, vector, D // 2, P)
-        factor = spread_scales(from_fp8(load_rows(scales, vector, D // 16, P // 8)), N, P // 8, 8)
-        low = (decode_e2m1(packed & 15) * factor).to(dtype)
-        high = (decode_e2m1(packed >> 4) * factor).to(dtype)
-    else:
-        low = load_rows(codes, vector, D, P)
-        if FORMAT == "fp8":
-            low = low.to(tl.float8e4nv, bitcast=True)
-        low = low.to(dtype)
-        high = low
-    return low, high
 
 
 @triton.jit(do_not_specialize=["width", "tiles", "pages", "chunk", "splits", "kv_heads"])
@@ -111,7 +93,7 @@ def attend_kernel(q, out, partial, stats, codes, scales, page_table, positions, 
         scales_at = scales
         if FORMAT != "plain":
             scales_at += base * (D // 16 if FORMAT == "nvfp4" else 1)
-        k_low, k_high = _load_vectors(codes_at, scales_at, vector, FORMAT, D, N, P, dtype)
+        k_low, k_high = load_vectors(codes_at, scales_at, vector, FORMAT, D, N, P, dtype)
         score = tl.dot(q_low, tl.trans(k_low), input_precision="ieee")
         if FORMAT == "nvfp4":
             score = tl.dot(q_high, tl.trans(k_high), score, input_precision="ieee")
@@ -126,7 +108,7 @@ def attend_kernel(q, out, partial, stats, codes, scales, page_table, positions, 
         shrink = tl.exp2(best - top)
         mass = mass * shrink + tl.sum(weight, 1)
         best = higher
-        v_low, v_high = _load_vectors(codes_at, scales_at, vector + kv_heads, FORMAT, D, N, P, dtype)
+        v_low, v_high = load_vectors(codes_at, scales_at, vector + kv_heads, FORMAT, D, N, P, dtype)
         if FORMAT == "fp8":
             weight *= tl.load(scales_at + vector + kv_heads)[None, :]
         weight = weight.to(dtype)

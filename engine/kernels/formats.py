@@ -155,3 +155,24 @@ def key_id(key):
 # Kernels are Triton's language, which only looks like Python: constants are numbers, tensors broadcast.
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportAssignmentType=false, reportCallIssue=false
 # pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportAttributeAccessIssue=false
+
+
+@triton.jit
+def load_vectors(codes, scales, vector, FORMAT: tl.constexpr, D: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
+                 dtype: tl.constexpr):  # fmt: skip
+    """Stored vectors, K and V or index keys, [N, P] in dtype; fp4: both halves [N, P], of low and of high nibbles."""
+    if (FORMAT == "nvfp4") or (FORMAT == "mxfp4"):
+        size: tl.constexpr = 8 if FORMAT == "nvfp4" else 16  # bytes of a block
+        packed = load_rows(codes, vector, D // 2, P)
+        scale = load_rows(scales, vector, D // 2 // size, P // size)
+        scale = from_fp8(scale) if FORMAT == "nvfp4" else from_e8m0(scale)
+        factor = spread_scales(scale, N, P // size, size)
+        low = (decode_e2m1(packed & 15) * factor).to(dtype)
+        high = (decode_e2m1(packed >> 4) * factor).to(dtype)
+    else:
+        low = load_rows(codes, vector, D, P)
+        if FORMAT == "fp8":
+            low = low.to(tl.float8e4nv, bitcast=True)
+        low = low.to(dtype)
+        high = low
+    return low, high

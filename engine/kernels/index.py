@@ -17,13 +17,9 @@ from torch import Tensor
 from engine.kernels.formats import (
     EMPTY,
     NAN_SCORE,
-    decode_e2m1,
-    from_e8m0,
-    from_fp8,
     key_id,
-    load_rows,
+    load_vectors,
     sort_key,
-    spread_scales,
 )
 from engine.kernels.launch import Launch, ceil_div, power_of_2, run_all
 
@@ -31,27 +27,6 @@ PROGRAMS = 512
 SPLIT_BLOCKS = 16  # index blocks a split should at least have
 MAX_SPLITS = 64
 NOWHERE = tl.constexpr(2**31 - 1)
-
-
-@triton.jit
-def _load_index(codes, scales, vector, FORMAT: tl.constexpr, D: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
-                dtype: tl.constexpr):  # fmt: skip
-    """Index keys [N, P] in dtype; fp4: the even and the odd half, each [N, P]."""
-    if (FORMAT == "nvfp4") or (FORMAT == "mxfp4"):
-        size: tl.constexpr = 8 if FORMAT == "nvfp4" else 16  # bytes of a block
-        packed = load_rows(codes, vector, D // 2, P)
-        scale = load_rows(scales, vector, D // 2 // size, P // size)
-        scale = from_fp8(scale) if FORMAT == "nvfp4" else from_e8m0(scale)
-        factor = spread_scales(scale, N, P // size, size)
-        low = (decode_e2m1(packed & 15) * factor).to(dtype)
-        high = (decode_e2m1(packed >> 4) * factor).to(dtype)
-    else:
-        low = load_rows(codes, vector, D, P)
-        if FORMAT == "fp8":
-            low = low.to(tl.float8e4nv, bitcast=True)
-        low = low.to(dtype)
-        high = low
-    return low, high
 
 
 @triton.jit(do_not_specialize=["width", "tiles", "pages", "share", "splits", "heads", "tile_rows"])
@@ -99,7 +74,7 @@ def score_topk_kernel(iq, codes, scales, page_table, positions, partial, width, 
                 scales_at += base * (D // (16 if FORMAT == "nvfp4" else 32))
         else:
             vector = tl.load(page_table + seq * pages + inside // PAGE).to(tl.int64) * PAGE + inside % PAGE
-        low, high = _load_index(codes_at, scales_at, vector, FORMAT, D, N, P, dtype)
+        low, high = load_vectors(codes_at, scales_at, vector, FORMAT, D, N, P, dtype)
         score = tl.dot(iq_low, tl.trans(low), input_precision="ieee")
         if packed:
             score = tl.dot(iq_high, tl.trans(high), score, input_precision="ieee")

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from engine import sampling, verify
+from engine.indexer import FORCED_INIT, FORCED_LOCAL, NO_SCORE
 from engine.quant import FORMATS, FP8, FP8_MAX, decode_fp8, decode_nvfp4, encode_fp8, encode_nvfp4
 from engine.quant.mx import decode_mxfp4, encode_mxfp4
-
-NAN_SCORE, INIT_SCORE, LOCAL_SCORE = -1e30, 1e30, 1e29
 
 
 def store_kv(k: Tensor, v: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
@@ -129,10 +128,10 @@ def choose_blocks(scores: Tensor, block_size: int, topk: int, init_blocks: int, 
     heads, length = scores.shape
     count = -(-length // block_size)
     padded = torch.full((heads, count * block_size), -torch.inf, device=scores.device)
-    padded[:, :length] = scores.masked_fill(scores.isnan(), NAN_SCORE)
+    padded[:, :length] = scores.masked_fill(scores.isnan(), NO_SCORE)
     best = padded.view(heads, count, block_size).amax(-1)
-    best[:, :init_blocks] = INIT_SCORE
-    best[:, max(count - local_blocks, 0) :] = LOCAL_SCORE
+    best[:, :init_blocks] = FORCED_INIT
+    best[:, max(count - local_blocks, 0) :] = FORCED_LOCAL
     order = best.sort(dim=-1, descending=True, stable=True).indices[:, :topk].int()
     return torch.nn.functional.pad(order, (0, topk - order.shape[1]), value=-1)
 
