@@ -31,7 +31,7 @@ from engine.training.calibrate import fit_temperatures, steps_of
 from engine.training.checkpoint import TrainState
 from engine.training.draft import DraftPlan, train_draft
 from engine.training.eagle3 import Eagle3Plan, Eagle3Shape, train_eagle3
-from engine.training.target import TargetPlan, train_target
+from engine.training.target import SettlePlan, TargetPlan, settle_target, train_target
 from engine.training.text import EOS, MASK, PAD, QA, Stream, load_tokenizer, prompt, train_tokenizer
 from engine.weights import draft_names, load_target, save_checkpoint, target_names
 
@@ -135,6 +135,7 @@ class Recipe:
     stream: Stream
     threads: int
     target: TargetPlan = field(default_factory=TargetPlan)
+    settle: SettlePlan = field(default_factory=SettlePlan)
     drafts: tuple[DraftShape, ...] = DRAFTS
     eagle3: Eagle3Shape = field(default_factory=Eagle3Shape)
     outputs: int = 12_000  # answers by the target that the drafts learn from
@@ -197,6 +198,7 @@ def target_stage(recipe: Recipe, tok: Tokenizer) -> None:
     write_config(folder, TARGET_CONFIG)
     target = seeded(lambda: Target(load_model_config(folder)), seed=0)
     train_target(target, recipe.target, recipe.stream, tok, TrainState(recipe.build / "target"), recipe.say)
+    settle_target(target, recipe.settle, recipe.stream, tok, TrainState(recipe.build / "settle"), recipe.say)
     (folder / "tokenizer.json").write_text((recipe.build / "tokenizer.json").read_text())
     save_checkpoint(target, target_names(target.cfg), folder)
 
@@ -275,7 +277,11 @@ def calibrate_stage(recipe: Recipe, shape: DraftShape) -> None:
 def summary_stage(recipe: Recipe) -> None:
     """training.json beside the checkpoints: plans, parameters, tokens, losses and time, for the model card."""
     summary: dict[str, object] = {"threads": recipe.threads, "outputs": recipe.outputs, "torch": torch.__version__}
-    parts = (("target", recipe.target), *((s.name, s.plan) for s in (*recipe.drafts, recipe.eagle3)))
+    parts = (
+        ("target", recipe.target),
+        ("settle", recipe.settle),
+        *((s.name, s.plan) for s in (*recipe.drafts, recipe.eagle3)),
+    )
     summary |= {name: part_summary(recipe.build / name, plan) for name, plan in parts}
     (recipe.out / "training.json").write_text(json.dumps(summary, indent=2) + "\n")
 
