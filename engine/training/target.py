@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -47,15 +47,18 @@ class TargetPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettlePlan:
+class SettlePlan(TargetPlan):
     """After the target is trained: how far the routers are tilted, and the steps with the routers held."""
 
     tilt: float = 4.0  # logits, from -tilt to tilt over the experts
-    train: TargetPlan = field(
-        default_factory=lambda: TargetPlan(
-            steps=500, muon_lr=8e-4, adam_lr=6e-4, warmup=0.05, hold=0.05, quant_from=0, sparse_from=0, seed=1500
-        )
-    )
+    steps: int = 500
+    muon_lr: float = 8e-4
+    adam_lr: float = 6e-4
+    warmup: float = 0.05
+    hold: float = 0.05
+    quant_from: float = 0.0
+    sparse_from: float = 0.0
+    seed: int = 1500
 
 
 def flat_positions(rows: int, length: int) -> Tensor:
@@ -120,12 +123,12 @@ def settle_target(
     target.train()
 
     def forward(step: int) -> Tensor:
-        rows, quant = rows_of_step(10_000 + step, plan.train, stream, tok)
-        return answer_loss(target, rows, make_attend(target, plan.train, step, rows.ids.shape[1], quant), 1.0)[1]
+        rows, quant = rows_of_step(10_000 + step, plan, stream, tok)
+        return answer_loss(target, rows, make_attend(target, plan, step, rows.ids.shape[1], quant), 1.0)[1]
 
     if not state.file.exists():
         tilt_routers(target, plan.tilt, forward)
         say(f"routers tilted by {plan.tilt:g}; largest load after the biases moved: {rebalance(target, forward):.2f}")
     for moe in experts_of(target):
         moe.gate.weight.requires_grad_(False)
-    train_target(target, plan.train, stream, tok, state, say)
+    train_target(target, plan, stream, tok, state, say)

@@ -38,7 +38,7 @@ def tiny(folder: Path) -> Recipe:
         stream=task_stream(),
         threads=1,
         target=TargetPlan(steps=4, short=(2, 64), long=(1, 96), quant_from=0.5, save_every=1),
-        settle=SettlePlan(train=TargetPlan(steps=2, short=(2, 64), long=(1, 96), save_every=1)),
+        settle=SettlePlan(steps=2, short=(2, 64), long=(1, 96), save_every=1),
         drafts=tuple(replace(d, plan=replace(d.plan, **plans)) for d in DRAFTS),
         eagle3=Eagle3Shape(plan=Eagle3Plan(**plans)),
         outputs=8,
