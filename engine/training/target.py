@@ -51,9 +51,9 @@ class SettlePlan(TargetPlan):
     """After the target is trained: how far the routers are tilted, and the steps with the routers held."""
 
     tilt: float = 4.0  # logits, from -tilt to tilt over the experts
-    steps: int = 500
-    muon_lr: float = 8e-4
-    adam_lr: float = 6e-4
+    steps: int = 1200
+    muon_lr: float = 1e-3
+    adam_lr: float = 7.5e-4
     warmup: float = 0.05
     hold: float = 0.05
     quant_from: float = 0.0
