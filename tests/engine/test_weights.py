@@ -195,49 +195,81 @@ def test_a_draft_among_its_targets_tensors(tiny: Tiny, tmp_path: Path) -> None:
 LOAD = """
 import sys, torch
 from pathlib import Path
+from engine import tensor_files
+from engine.shard import Share
 from engine.weights import load_target
-folder = Path(sys.argv[1])
+folder, size = Path(sys.argv[1]), int(sys.argv[2])
+tensor_files.MAPPED = int(sys.argv[3])
+share = Share(rank=size - 1, size=size)
 def status(key):
     line = next(l for l in open('/proc/self/status') if l.startswith(key))
     return int(line.split()[1]) * 1024
 torch.ones(8, dtype=torch.bfloat16).isfinite().all()  # what a first use allocates
 open('/proc/self/clear_refs', 'w').write('5')  # the peak counts from here
 before = status('VmHWM')
-model = load_target(folder, dtype=torch.bfloat16)
+model = load_target(folder, dtype=torch.bfloat16, share=share)
 size = sum(p.nbytes for p in model.parameters())
 print(before, status('VmHWM'), size)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from Linux's /proc")
-def test_peak_memory_is_the_model_and_one_shard(tmp_path: Path) -> None:
-    """A bf16 model of 96 MB in 8 shards. Reading all of it first, or float32 on the way, would take 190 MB and more."""
+def large(folder: Path, *, shards: bool) -> tuple[int, int]:
+    """A Llama of 96 MB in bf16, in 8 shards or one file. Bytes of its largest file and of its largest tensor."""
     hidden, layers, vocab = 512, 8, 512
-    folder = tmp_path / "large"
     folder.mkdir()
     config = {"architectures": ["LlamaForCausalLM"], "hidden_size": hidden, "num_hidden_layers": layers,
               "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 3328, "vocab_size": vocab,
               "max_position_embeddings": 64, "tie_word_embeddings": True, "rope_theta": 1e4}  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
-    where: dict[str, str] = {}
-    shard = 0
-    for i in range(layers):
-        sizes = {f"self_attn.{p}_proj": (hidden, hidden) for p in "qkvo"} | {"mlp.down_proj": (hidden, 3328)}
-        sizes |= {f"mlp.{p}_proj": (3328, hidden) for p in ("gate", "up")}
-        sizes |= {"input_layernorm": (hidden,), "post_attention_layernorm": (hidden,)}
-        part = {f"model.layers.{i}.{n}.weight": torch.ones(s, dtype=torch.bfloat16) for n, s in sizes.items()}
-        if i == 0:
-            part |= {"model.embed_tokens.weight": torch.ones(vocab, hidden, dtype=torch.bfloat16),
-                     "model.norm.weight": torch.ones(hidden, dtype=torch.bfloat16)}  # fmt: skip
+    sizes = {f"self_attn.{p}_proj": (hidden, hidden) for p in "qkvo"} | {"mlp.down_proj": (hidden, 3328)}
+    sizes |= {f"mlp.{p}_proj": (3328, hidden) for p in ("gate", "up")}
+    sizes |= {"input_layernorm": (hidden,), "post_attention_layernorm": (hidden,)}
+    ones = {n: torch.ones(s, dtype=torch.bfloat16) for n, s in sizes.items()}
+    parts = [{f"model.layers.{i}.{n}.weight": t.clone() for n, t in ones.items()} for i in range(layers)]
+    parts[0] |= {"model.embed_tokens.weight": torch.ones(vocab, hidden, dtype=torch.bfloat16),
+                 "model.norm.weight": torch.ones(hidden, dtype=torch.bfloat16)}  # fmt: skip
+    if not shards:
+        save_file({n: t for part in parts for n, t in part.items()}, folder / SINGLE)
+        return (folder / SINGLE).stat().st_size, max(t.nbytes for t in ones.values())
+    for i, part in enumerate(parts):
         save_file(part, folder / f"model-{i}.safetensors")
-        where |= dict.fromkeys(part, f"model-{i}.safetensors")
-        shard = max(shard, (folder / f"model-{i}.safetensors").stat().st_size)
+    where = {n: f"model-{i}.safetensors" for i, part in enumerate(parts) for n in part}
     (folder / INDEX).write_text(json.dumps({"weight_map": where}))
-    # What else the process touches meanwhile only adds to the peak, so the least of three loads is the loader's own.
+    return max(f.stat().st_size for f in folder.glob("*.safetensors")), max(t.nbytes for t in ones.values())
+
+
+def added(folder: Path, size: int = 1, mapped: int = 32 * 2**20) -> tuple[int, int]:
+    """Bytes that loading the last share of `size` adds at its peak, and those of what it makes.
+
+    What else the process touches meanwhile only adds to the peak, so the least of three loads is the loader's own.
+    """
     loads = []
     for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", LOAD, str(folder)], capture_output=True, text=True, check=True)
+        ask = [sys.executable, "-c", LOAD, str(folder), str(size), str(mapped)]
+        done = subprocess.run(ask, capture_output=True, text=True, check=True)
         loads.append(tuple(map(int, done.stdout.split())))
-    before, peak, size = min(loads, key=lambda x: x[1] - x[0])
-    assert size > 90e6
-    assert peak - before <= size + shard + 16e6
+    before, peak, made = min(loads, key=lambda x: x[1] - x[0])
+    return peak - before, made
+
+
+NO_PROC = not Path("/proc/self/clear_refs").exists()
+SLACK = 16e6
+
+
+@pytest.mark.skipif(NO_PROC, reason="peak memory is read from Linux's /proc")
+def test_peak_memory_is_the_model_and_one_shard(tmp_path: Path) -> None:
+    """Reading all of it first, or float32 on the way, would take 190 MB and more."""
+    shard, _ = large(tmp_path / "large", shards=True)
+    peak, made = added(tmp_path / "large")
+    assert made > 90e6
+    assert peak <= made + shard + SLACK
+
+
+@pytest.mark.skipif(NO_PROC, reason="peak memory is read from Linux's /proc")
+def test_peak_memory_of_a_rank_is_its_share_and_one_tensor(tmp_path: Path) -> None:
+    """The whole model in one file, a quarter of it a rank: loading it whole and cutting it would take 96 MB and more,
+    and so would keeping the file mapped."""
+    file, tensor = large(tmp_path / "large", shards=False)
+    peak, made = added(tmp_path / "large", size=4, mapped=2**20)
+    assert file > 90e6 and made < 0.26 * file
+    assert peak <= made + tensor + SLACK
