@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from evalkit.acceptance import AcceptanceStats, summarize, survival_covariance
+from evalkit.acceptance import AcceptanceStats, reconcile, summarize, survival_covariance
 from evalkit.baseline import mark, refuse_unfit
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
@@ -61,6 +61,8 @@ def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
     told = acceptance_fingerprint(run).fields
     marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None} | verify_facts(run.cell)
     found = summarize(run.samples, k)
+    if wrong := reconcile(run).wrong:
+        raise EvalkitError(f"run {run.id} has steps that are not its own ({'; '.join(wrong)}): no golden", "run it again")
     _refuse_unhealthy(run, found)
     assert found.accepted_length is not None and found.interval is not None and found.se is not None
     return GoldenValue(
