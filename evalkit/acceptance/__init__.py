@@ -10,7 +10,8 @@ from evalkit.acceptance.reconcile import Reconciled, reconcile
 from evalkit.acceptance.summary import summarize
 
 __all__ = [
-    "AcceptanceStats", "Calibration", "DistributionTest", "Group", "Position", "Reconciled", "by_answer_length", "by_category",
-    "constant_conditional", "distribution_of_counts", "distribution_test", "forced_signs", "implied_groups",
-    "looks_forced", "of_run", "positions", "reconcile", "summarize", "survival_covariance", "told_forced", "too_even", "useful_k",
+    "AcceptanceStats", "Calibration", "DistributionTest", "Group", "Position", "Reconciled", "by_answer_length",
+    "by_category", "constant_conditional", "distribution_of_counts", "distribution_test", "forced_signs",
+    "implied_groups", "looks_forced", "of_run", "positions", "reconcile", "summarize", "survival_covariance",
+    "told_forced", "too_even", "useful_k",
 ]  # fmt: skip

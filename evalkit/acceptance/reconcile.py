@@ -22,7 +22,7 @@ SERVER_SLACK = 0.01  # share of a server's tokens that its steps may leave unexp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What steps and tokens say of each other. `wrong` and `unknown` are sentences: a contradiction, a missing count."""
+    """What steps and tokens say of each other. `wrong` (a contradiction) and `unknown` (no count) are sentences."""
 
     steps: int  # verify steps that are stored
     told: int | None  # that the engine counted

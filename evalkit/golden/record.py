@@ -62,7 +62,9 @@ def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
     marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None} | verify_facts(run.cell)
     found = summarize(run.samples, k)
     if wrong := reconcile(run).wrong:
-        raise EvalkitError(f"run {run.id} has steps that are not its own ({'; '.join(wrong)}): no golden", "run it again")
+        raise EvalkitError(
+            f"run {run.id} has steps that are not its own ({'; '.join(wrong)}): no golden", "run it again"
+        )
     _refuse_unhealthy(run, found)
     assert found.accepted_length is not None and found.interval is not None and found.se is not None
     return GoldenValue(
