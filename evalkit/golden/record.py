@@ -11,7 +11,7 @@ from evalkit.acceptance import AcceptanceStats, reconcile, summarize, survival_c
 from evalkit.baseline import mark, refuse_unfit
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
-from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, GoldenValue
+from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, Curve, GoldenValue
 from evalkit.golden.read import read_curve
 from evalkit.golden.sidecar import evidence_path, sidecar_text, write_together
 from evalkit.records import Run
@@ -47,6 +47,14 @@ def record_curve(runs: Sequence[Run], path: Path, *, mode: str = "thinking_off",
         beside = evidence_path(path)
         write_together({beside: sidecar_text(model, values), path: _curve_text(model, values, runs[0], beside.name)})
     return _table(before, new)
+
+
+def curve_of(run: Run) -> Curve:
+    """A stored run as a curve of its one K: what another run of the same draft is compared with, as of another layout.
+    Raises EvalkitError for a run that could not be recorded as golden."""
+    mode = str(mark(run, "mode") or "thinking_off")
+    value = _from_run(run, mode, run.id)
+    return Curve(model=str(run.cell.get("target")), source=run.id, values={mode: {value.k: value}})
 
 
 def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
