@@ -106,6 +106,16 @@ def make(fields: Mapping[str, Any]) -> Fingerprint:
     return Fingerprint(fields=values, hash=hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest())
 
 
+def sha256_json(value: Any) -> str:
+    """sha256 of a JSON value, whatever the order of its keys. NaN has no hash."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def docs_sha(doc_ids: Iterable[int]) -> str:
+    """The hash of the documents that a run is to have; they are numbered in the data's order."""
+    return sha256_json(sorted(doc_ids))
+
+
 def shown(value: Any) -> str:
     """A fact for people: a hash by its first characters, what was not recorded as such, anything else whole."""
     if value is None:

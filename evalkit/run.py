@@ -18,7 +18,9 @@ from evalkit.backends import Backend, BackendFactory, Failure, Reply, make_backe
 from evalkit.baseline import Baseline
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import in_words
 from evalkit.gate import GateSpec
+from evalkit.gate.accuracy import baseline_differences
 from evalkit.golden import baseline_for
 from evalkit.harness import LoadedTask, Prompt, Scored, load_task
 from evalkit.preflight import check_task, check_template, check_tokens, lengths_note
@@ -79,7 +81,8 @@ def run_cell(
     """Runs a cell to its end and returns the stored Run; an interrupted run of the same cell is continued.
 
     With `cell.stop_early` a sequential rule at `margin` and `alpha` (the gate's own) against `baseline` (the one in
-    golden/) may end the run before its last sample; the Run then says why in `stopped`.
+    golden/) may end the run before its last sample; the Run then says why in `stopped`. A `baseline` of another setting
+    is refused before the first request.
 
     Raises EvalkitError or EngineError for what the user can mend, and Interrupted after SIGINT or SIGTERM.
     """
@@ -99,6 +102,7 @@ def run_cell(
             notes += check_template(task, getattr(engine, "chat_template", False))
             notes += check_tokens(task, getattr(engine, "encode", None), getattr(engine, "context", 0))
             head, stopper = _head(cell, task, engine, notes), None
+            _refuse_other(baseline, head)
             if cell.stop_early:
                 stopper = _stopper(cell, task, head, baseline, spec)
                 head = replace(head, fingerprint=provenance.extend(head.fingerprint, stop_early=asdict(stopper.told())))
@@ -141,6 +145,16 @@ def _rule_spec(cell: Cell, margin: float | None, alpha: float | None) -> GateSpe
 def _stopper(cell: Cell, task: LoadedTask, head: RunHead, baseline: Baseline | None, spec: GateSpec) -> Stopper:
     baseline = baseline or baseline_for(cell.target, task.name)
     return plan(task.prompts, head.fingerprint, baseline, seed=cell.seed, margin=spec.accuracy_margin, alpha=spec.alpha)
+
+
+def _refuse_other(baseline: Baseline | None, head: RunHead) -> None:
+    """A baseline that was named and is of another setting would fail the run at its end: it's refused at its start."""
+    if baseline is None:
+        return
+    setting = {"cell": head.cell, "fingerprint": head.fingerprint, "provenance": {}}
+    if differ := in_words(baseline_differences(baseline, setting)):
+        raise EvalkitError(f"baseline {baseline.source} is of another setting than this run ({differ})",
+                           "give the baseline of this target and task, or leave --baseline away")  # fmt: skip
 
 
 def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> RunHead:

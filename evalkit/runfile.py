@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import VERIFY, sha256_json, verify_facts
 from evalkit.records import SCHEMA, Bucket, CanonicalScore, RequestCounts, Run, Sample, StepRecord, Stopping
 
 RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
@@ -96,6 +97,8 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
         raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None
 
 
+# A run's settings that are in its cell and, where they must agree with another run's, in its fingerprint.
+TWICE = ("k", "draft_width", "quant", "temperature", "top_p", "top_k", "seed", "task", "shots", "max_tokens")
 HEAD = {  # what run.json holds at least
     "id": str, "complete": bool, "cell": dict, "fingerprint": dict, "provenance": dict, "expected": int,
     "task_size": int,
@@ -132,6 +135,8 @@ def load_run(folder: Path) -> Run:
             samples[sample.doc_id] = sample
     if head["complete"] and hashlib.sha256(data).hexdigest() != head.get("samples_sha256"):
         raise EvalkitError(f"{path} is not what the run wrote", "restore the file or run again with --fresh")
+    if why := _edited(head, list(samples.values())):
+        raise EvalkitError(f"{folder / RUN_FILE} was edited: {why}", "restore the file, or run again with --fresh")
     return Run(
         id=head["id"], complete=head["complete"], cell=head["cell"], fingerprint=head["fingerprint"],
         provenance=head["provenance"], samples=tuple(samples[i] for i in sorted(samples)),
@@ -139,6 +144,26 @@ def load_run(folder: Path) -> Run:
         output_tokens=head.get("output_tokens", 0), counters=head.get("counters", {}),
         stopping=_stopping(head.get("stopping"), folder / RUN_FILE), stopped=str(head.get("stopped", "")),
     )  # fmt: skip
+
+
+def _edited(head: dict[str, Any], samples: Sequence[Sample]) -> str:
+    """What of run.json contradicts the rest of it or the samples; "" where nothing does. A setting stands in it twice,
+    as asked for (cell) and as what was hashed (fingerprint)."""
+    cell, told = head["cell"], head["fingerprint"]
+    if "hash" in told and sha256_json({n: v for n, v in told.items() if n != "hash"}) != told["hash"]:
+        return "its fingerprint is not what its hash is of"
+    for name in (n for n in TWICE if n in cell and n in told):
+        if cell[name] != told[name]:
+            return f"{name} is {cell[name]!r} in its cell and {told[name]!r} in its fingerprint"
+    if "hash" in told and (verify := verify_facts(cell)) != {n: told[n] for n in VERIFY if n in told}:
+        return f"its cell says {verify or VERIFY} of the verify rule, its fingerprint something else"
+    if not head["complete"]:
+        return ""
+    counts = {"samples": len(samples), "output_tokens": sum(s.tokens for s in samples)}
+    for name, count in counts.items():
+        if name in head and head[name] != count:
+            return f"{name} is {head[name]!r}, its samples give {count}"
+    return ""
 
 
 def _stopping(values: dict[str, Any] | None, path: Path) -> Stopping | None:

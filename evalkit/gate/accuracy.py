@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evalkit import stats
@@ -18,7 +18,7 @@ from evalkit.stopping import Followed, follow, in_order, rule_of
 TOO_GOOD = 0.0027  # two-sided, three standard errors: a gain past it is a warning
 
 
-def baseline_differences(baseline: Baseline, run: Run) -> tuple[Difference, ...]:
+def baseline_differences(baseline: Baseline, run: Run | Mapping[str, Any]) -> tuple[Difference, ...]:
     """The facts in which a run differs from a baseline that it must share: all that the baseline's file records."""
     there = baseline.fingerprint
     names = [n for n in ACCURACY if n in BASELINE_MARKS or there.get(n) is not None]

@@ -36,7 +36,7 @@ def length_check(
     target = str(run.cell.get("target"))
     if not same_model(golden.model, target):
         why = f"which is of {golden.model}, this run of {target}"
-        return check(INCONCLUSIVE, f"is not comparable with golden/{golden.source}, {why}; fix: {_own_golden(run)}")
+        return check(INCONCLUSIVE, f"is not comparable with {golden.place}, {why}; fix: {_own_golden(run)}")
     try:
         value = lookup(golden, k, mark(run, "mode"))
     except EvalkitError as e:
@@ -48,16 +48,14 @@ def length_check(
     if differ:
         own = acceptance_fingerprint(run).fields
         why = ", ".join(f"{m} {shown(_told(value, m))} / {shown(own.get(m, mark(run, m)))}" for m in differ)
-        return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {_own_golden(run)}")
+        return check(INCONCLUSIVE, f"is not comparable with {value.place} ({why}); fix: {_own_golden(run)}")
     here = mark(run, "temperature")
     if not value.fingerprint and None not in (value.temperature, here) and value.temperature != here:
         why = f"temperature {value.temperature:g} / {here:g}"
-        return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {_own_golden(run)}")
+        return check(INCONCLUSIVE, f"is not comparable with {value.place} ({why}); fix: {_own_golden(run)}")
     for m in NOTED_MARKS:  # may differ, unless the specification says otherwise
         if value.fingerprint and value.fingerprint.get(m) != mark(run, m):
-            notes.append(
-                f"golden/{value.source} was recorded at {m} {value.fingerprint.get(m)}, this run {mark(run, m)}"
-            )
+            notes.append(f"{value.place} was recorded at {m} {value.fingerprint.get(m)}, this run {mark(run, m)}")
     estimate = found.estimate()
     if estimate is None:
         if found.unit == "samples":
@@ -113,11 +111,11 @@ def _told(value: GoldenValue, name: str) -> Any:
 
 def golden_estimate(value: GoldenValue, spec: GateSpec, notes: list[str]) -> tuple[stats.Estimate, bool]:
     if value.mode == "thinking_unknown":
-        notes.append(f"golden/{value.source} does not say in which thinking mode it was collected")
+        notes.append(f"{value.place} does not say in which thinking mode it was collected")
     if value.se is not None and value.clusters is not None:
         return stats.Estimate(value=value.accepted_length, se=value.se, df=value.clusters - 1), False
     notes.append(
-        f"golden/{value.source} is a curve only: its workload is not checked and a standard error of "
+        f"{value.place} is a curve only: its workload is not checked and a standard error of "
         f"{100 * spec.assumed_golden_se:g} % is assumed for it"
     )
     return stats.Estimate(value=value.accepted_length, se=spec.assumed_golden_se * value.accepted_length), True

@@ -28,7 +28,7 @@ def positions_check(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec,
     lengths = golden.lengths(value.mode)
     assumed = {k: spec.assumed_golden_se * length for k, length in lengths.items()}
     if value.histogram is None and len([k for k in lengths if k <= value.k]) < 2:
-        notes.append(f"golden/{value.source} has neither a histogram nor another K: positions are not compared")
+        notes.append(f"{value.place} has neither a histogram nor another K: positions are not compared")
         return []
     try:
         test = distribution_test(
@@ -36,7 +36,7 @@ def positions_check(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec,
             lengths=lengths, lengths_se=assumed, alpha=spec.alpha, covariance=value.covariance,
         )  # fmt: skip
     except ValueError as e:
-        notes.append(f"golden/{value.source} is unusable for positions: {e}")
+        notes.append(f"{value.place} is unusable for positions: {e}")
         return []
     if test is None:
         return []

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from evalkit.baseline import FLEXIBLE, STRICT, Baseline, score_bit
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import docs_sha
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, share_check
 from evalkit.gate.limits import GateSpec
 from evalkit.records import Check, Outcome, Run, Sample
@@ -31,6 +32,8 @@ def completeness(run: Run, baseline: Baseline | None, spec: GateSpec, notes: lis
         return check(FAIL, f"only {min(ids, docs)} different documents; a duplicated sample is counted twice")
     if run.expected > run.task_size:
         return check(FAIL, f"the task has only {run.task_size}; the run is of another task than it says")
+    if why := _contradiction(run, baseline, early=bool(early)):
+        return check(FAIL, f"{why}; the run is not the one that was stored: run it again")
     if run.expected < run.task_size:
         notes.append(f"a subset of {found} of {run.task_size} samples can refuse a configuration, never certify it")
         return check(INCONCLUSIVE, f"a subset of the task's {run.task_size} can never pass; run without a limit")
@@ -42,6 +45,29 @@ def completeness(run: Run, baseline: Baseline | None, spec: GateSpec, notes: lis
     if found < spec.min_samples:
         return check(INCONCLUSIVE, f"at least {spec.min_samples} are needed for a verdict")
     return check(PASS, "the whole task, each sample once")
+
+
+def _contradiction(run: Run, baseline: Baseline | None, *, early: bool) -> str:
+    """Why the run's own numbers of samples can't all be true; "" where they can. A run that says that its task is
+    smaller than it is would otherwise be a whole one."""
+    limit, planned = run.cell.get("limit"), run.expected
+    if limit and planned != limit:
+        return f"its limit is {limit}, and it was to have {planned}"
+    if limit == 0 and planned < run.task_size:
+        return f"it has no limit, and was to have {planned} of the task's {run.task_size}"
+    if limit and planned == run.task_size:
+        return f"its limit of {limit} is the whole task, and a whole task has no limit"
+    told = run.fingerprint.get("docs_sha")
+    if told is not None and not early and told != docs_sha(s.doc_id for s in run.samples):
+        return "its documents are not those of its fingerprint (docs_sha)"
+    if baseline is None:
+        return ""
+    here, there = run.fingerprint.get("task_sha"), baseline.fingerprint.get("task_sha")
+    if here is not None and here == there and baseline.n != run.task_size:
+        return (
+            f"it says that its task has {run.task_size}, baseline {baseline.source} of the same task has {baseline.n}"
+        )
+    return ""
 
 
 def requests(run: Run, spec: GateSpec) -> Check:

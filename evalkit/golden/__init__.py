@@ -15,7 +15,7 @@ from evalkit.golden.defaults import JUDGED_BY, Standards, baseline_for, baseline
 from evalkit.golden.describe import check_file, check_scores_text, check_text, diff_text, find_file, show_text
 from evalkit.golden.header import Header, Sampling, read_header
 from evalkit.golden.read import is_reference_scores, read_curve, read_curves
-from evalkit.golden.record import NEVER_WORKED, record_curve
+from evalkit.golden.record import NEVER_WORKED, curve_of, record_curve
 from evalkit.golden.sidecar import EVIDENCE, evidence_path
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "check_file",
     "check_scores_text",
     "check_text",
+    "curve_of",
     "defaults_for",
     "diff_text",
     "differing_marks",

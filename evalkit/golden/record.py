@@ -7,11 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from evalkit.acceptance import AcceptanceStats, summarize, survival_covariance
+from evalkit.acceptance import AcceptanceStats, reconcile, summarize, survival_covariance
 from evalkit.baseline import mark, refuse_unfit
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
-from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, GoldenValue
+from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, Curve, GoldenValue
 from evalkit.golden.read import read_curve
 from evalkit.golden.sidecar import evidence_path, sidecar_text, write_together
 from evalkit.records import Run
@@ -49,6 +49,14 @@ def record_curve(runs: Sequence[Run], path: Path, *, mode: str = "thinking_off",
     return _table(before, new)
 
 
+def curve_of(run: Run) -> Curve:
+    """A stored run as a curve of its one K: what another run of the same draft is compared with, as of another layout.
+    Raises EvalkitError for a run that could not be recorded as golden."""
+    mode = str(mark(run, "mode") or "thinking_off")
+    value = _from_run(run, mode, run.id)
+    return Curve(model=str(run.cell.get("target")), source=run.id, values={mode: {value.k: value}})
+
+
 def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
     k = run.cell.get("k")
     if not isinstance(k, int) or k < 1:
@@ -61,6 +69,10 @@ def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
     told = acceptance_fingerprint(run).fields
     marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None} | verify_facts(run.cell)
     found = summarize(run.samples, k)
+    if wrong := reconcile(run).wrong:
+        raise EvalkitError(
+            f"run {run.id} has steps that are not its own ({'; '.join(wrong)}): no golden", "run it again"
+        )
     _refuse_unhealthy(run, found)
     assert found.accepted_length is not None and found.interval is not None and found.se is not None
     return GoldenValue(

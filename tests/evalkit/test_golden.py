@@ -36,7 +36,8 @@ def make_run(k: int = 3, n: int = 60, share: float = 0.7, seed: int = 0, **more:
         samples.append(
             Sample(
                 doc_id=i, doc_hash=sha(f"doc {i}"), prompt_hash=sha(f"prompt {i}"), question="q", gold="1", steps=steps,
-                scores={"strict-match": strict, "flexible-extract": 1.0}, finish_reason="stop", tokens=40,
+                scores={"strict-match": strict, "flexible-extract": 1.0}, finish_reason="stop",
+                tokens=1 + sum(s.accepted + 1 for s in steps),
             )
         )  # fmt: skip
     cell = {"target": "gradeschool-m3", "draft": "dspark" if k else "none", "task": "gradeschool", "k": k,

@@ -194,6 +194,7 @@ def store(root: Path, run: Run) -> Path:
         for f in dataclasses.fields(run)
         if f.name not in ("samples", "stopping", "stopped")
     }
+    head["output_tokens"] = sum(s.tokens for s in run.samples)
     (folder / "run.json").write_text(dump({"schema": 1, **head, "samples_sha256": hashlib.sha256(data).hexdigest()}))
     return folder
 
@@ -203,7 +204,7 @@ def as_stored(name: str, k: int, quant: str, draft: str = "dspark", share: float
     cell = Cell.make(k=k, quant=quant, draft=draft)
     run = make_run(n, change=lambda i: {"steps": steps(i, k, share)})
     told = {
-        **run.fingerprint, "target_sha": provenance.checkpoint_hash(cell.engine.model), "quant": quant,
+        **run.fingerprint, "target_sha": provenance.checkpoint_hash(cell.engine.model), "quant": quant, "k": k,
         "draft_sha": provenance.checkpoint_hash(cell.engine.draft_path) if cell.engine.draft_path else draft,
     }  # fmt: skip
     made = {"started": NOW, "finished": NOW, "code": provenance.code_hash(), "data": {}}
