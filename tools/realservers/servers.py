@@ -63,9 +63,14 @@ def transformers(folder: Path, model: Path) -> Server:
                   environment=QUIET | {"PYTHONPATH": str(more)})  # fmt: skip
 
 
-def vllm(folder: Path, model: Path, *, name: str, k: int) -> Server:
-    """vLLM's CPU build with n-gram speculation, in an environment of its own."""
-    port = free_port()
+VLLM_SETTINGS = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1",
+                 "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}  # fmt: skip
+VLLM_MODULE = "vllm.entrypoints.openai.api_server"
+VLLM_LABEL = f"vLLM ({VLLM.replace('==', ' ')})"
+
+
+def vllm_python(folder: Path) -> Path:
+    """The Python of an environment with vLLM's CPU build, made where it is not there."""
     venv, stamp = folder / "vllm", folder / "vllm" / ".done"
     python = venv / "bin" / "python"
     if not stamp.exists():
@@ -77,11 +82,16 @@ def vllm(folder: Path, model: Path, *, name: str, k: int) -> Server:
         run(*install, *(n for n in needs if name_of(n) not in APART))
         run(*install, "--no-deps", wheel)
         stamp.touch()
+    return python
+
+
+def vllm(folder: Path, model: Path, *, name: str, k: int) -> Server:
+    """vLLM with n-gram speculation, telling the steps of each request."""
+    port = free_port()
     speculation = {"method": "ngram", "num_speculative_tokens": k, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
-    words = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", name,
+    words = [vllm_python(folder), "-m", VLLM_MODULE, "--model", model, "--served-model-name", name,
              "--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--max-model-len", 2048, "--max-num-seqs", 4,
-             "--enforce-eager", "--speculative-config", json.dumps(speculation)]  # fmt: skip
-    settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1",
-                "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}  # fmt: skip
-    return Server(label=f"vLLM ({VLLM.replace('==', ' ')})", profile="vllm", name=name, port=port,
-                  command=tuple(map(str, words)), environment=QUIET | settings)  # fmt: skip
+             "--enforce-eager", "--speculative-config", json.dumps(speculation),
+             "--per-request-spec-decode-metrics", "detailed"]  # fmt: skip
+    return Server(label=VLLM_LABEL, profile="vllm", name=name, port=port, command=tuple(map(str, words)),
+                  environment=QUIET | VLLM_SETTINGS)  # fmt: skip
