@@ -134,6 +134,7 @@ def run(
     server_env: server.ServerEnv = None,
     start_timeout: server.StartTimeout = 1800.0,
     trust_remote_code: server.RemoteCode = False,
+    smoke: server.Smoke = True,
 ) -> None:
     """Run one setting of a task, store it, judge it and write its report. Options of a server start with "Server:"."""
     from evalkit.config import Cell
@@ -145,6 +146,7 @@ def run(
         retries=retries, api_key_env=api_key_env, api_key_file=api_key_file, served_name=served_name,
         revision=revision, extra_body=extra_body, tp=tp, port=port, max_model_len=max_model_len,
         memory_share=memory_share, start_timeout=start_timeout, remote_code=trust_remote_code,
+        smoke=smoke,
     )  # fmt: skip
     cell = Cell.make(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,

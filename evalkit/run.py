@@ -21,11 +21,12 @@ from evalkit.errors import EvalkitError
 from evalkit.fingerprint import in_words
 from evalkit.gate import GateSpec
 from evalkit.gate.accuracy import baseline_differences
-from evalkit.golden import baseline_for
+from evalkit.golden import baseline_for, published
 from evalkit.harness import LoadedTask, Prompt, Scored, load_task
 from evalkit.preflight import check_task, check_template, check_tokens, lengths_note
 from evalkit.records import Run, Sample, StepRecord
 from evalkit.scoring import score_sample
+from evalkit.smoke import Smoke, smoke_of
 from evalkit.stopping import Stopper, plan
 from evalkit.store import RunHead, RunWriter, open_run
 
@@ -109,7 +110,8 @@ def run_cell(
             writer = open_run(runs_dir, cell.stem(task.name), head, fresh=fresh)
             with writer:
                 try:
-                    return _Session(cell, task, engine, writer, watcher, notes, stopper).run()
+                    smoke = _smoke(cell, task, spec)
+                    return _Session(cell, task, engine, writer, watcher, notes, stopper, smoke).run()
                 except BaseException:
                     if cell.server is not None:
                         writer.remember(engine.counters)
@@ -157,6 +159,22 @@ def _refuse_other(baseline: Baseline | None, head: RunHead) -> None:
                            "give the baseline of this target and task, or leave --baseline away")  # fmt: skip
 
 
+def _smoke(cell: Cell, task: LoadedTask, spec: GateSpec) -> Smoke | None:
+    """What the first answers of a server are held against; None where nothing is known of it, or not asked for.
+
+    A run of another protocol may well be worse, and is not tested.
+    """
+    if cell.server is None or not cell.server.smoke or cell.forced or cell.temperature:
+        return None
+    baseline, score = baseline_for(cell.target, task.name), None
+    told = {"task_sha": task.task_sha, "shots": task.shots, "max_tokens": task.max_tokens}
+    if baseline and all(baseline.fingerprint.get(name) == value for name, value in told.items()):
+        score = baseline.correct / baseline.n
+    references = [r for r in published() if r.shots == task.shots and not cell.max_tokens]
+    return smoke_of(target=cell.target, task=task.name, baseline=score, references=references,
+                    margin=spec.accuracy_margin)  # fmt: skip
+
+
 def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> RunHead:
     told = {
         "task": task.name,
@@ -192,6 +210,7 @@ class _Session:
     watcher: Watcher
     notes: list[str] = field(default_factory=list)
     stopper: Stopper | None = None
+    smoke: Smoke | None = None
     _started: float = 0.0
     _seconds: float = 0.0
     _empty: int = 0  # answers without text, none with text before them
@@ -255,6 +274,8 @@ class _Session:
             for ready in self.stopper.ready(sample) if self.stopper else [sample]:
                 self.writer.add(ready, seconds=self._seconds)
                 self.watcher.sample(ready)
+                if self.smoke:
+                    self.smoke.take(ready)
                 if self.stopper and self.stopper.take(ready):
                     raise StopEarly
 

@@ -30,6 +30,7 @@ class Process:
     popen: subprocess.Popen[bytes]
     log: Path
     name: str
+    command: tuple[str, ...] = ()
 
     def __enter__(self) -> Process:
         return self
@@ -80,7 +81,7 @@ def start(command: Sequence[str], *, name: str, log: Path, env: Mapping[str, str
                            "install it, or name the command with --server-program") from None  # fmt: skip
     except OSError as e:
         raise EvalkitError(f"{name} can't be started ({e.strerror or e})", "see --server-program") from None
-    return Process(popen=popen, log=log, name=name)
+    return Process(popen=popen, log=log, name=name, command=tuple(command))
 
 
 def wait_ready(

@@ -49,7 +49,9 @@ def test_1319_questions_at_64_with_5_percent_faults_lose_nothing(faulty, sums, t
 
 def test_faults_that_stay_are_failed_requests_with_their_kind_and_no_wrong_answers(faulty, sums, tmp_path):
     server = faulty(rate=0.4, kinds=["503", "timeout"], seed=5)
-    run = run_cell(cell_of(server, sums(40), retries=0, request_timeout=0.4), runs_dir=tmp_path / "runs")
+    run = run_cell(
+        cell_of(server, sums(40), retries=0, request_timeout=1.5, concurrency=20), runs_dir=tmp_path / "runs"
+    )
     failed = [s for s in run.samples if s.error]
     assert run.complete and 8 < len(failed) < 30
     assert all(s.scores["strict-match"] == 1.0 for s in run.samples if not s.error) and not failed[0].scores
@@ -349,3 +351,22 @@ def test_a_server_that_does_not_start_tells_its_last_line(sums, tmp_path):
                           text=True, timeout=120, check=False)  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.startswith("error: the vllm server ended with exit code 1: json.decoder.JSONDecodeError")
+
+
+def test_c76_a_healthy_server_with_wrong_answers_ends_the_run_in_one_line(faulty, sums, tmp_path, monkeypatch):
+    """0.6 right where the baseline has 1.0: a variable was missing. The answers are kept, --no-smoke goes on."""
+    from evalkit import run as running
+    from evalkit.baseline import load_baseline, record_baseline
+
+    data = sums(60)
+    good = run_cell(cell_of(faulty(), data, k=0), runs_dir=tmp_path / "good")
+    record_baseline(good, tmp_path / "b.json")
+    monkeypatch.setattr(running, "baseline_for", lambda target, task: load_baseline(tmp_path / "b.json"))
+    bad = faulty(wrong_share=0.4)
+    with pytest.raises(EvalkitError, match=r"smoke test: \d+ of the first (8|16|32) answers are right") as e:
+        run_cell(cell_of(bad, data, concurrency=4), runs_dir=tmp_path / "runs")
+    assert "--no-smoke" in e.value.fix and "\n" not in e.value.what
+    run = run_cell(cell_of(bad, data, smoke=False), runs_dir=tmp_path / "runs")
+    assert run.complete and len(run.provenance["sessions"]) == 2
+    again = run_cell(cell_of(faulty(), data), runs_dir=tmp_path / "fine")
+    assert again.complete

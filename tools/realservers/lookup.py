@@ -1,0 +1,45 @@
+"""vLLM's n-gram drafts in our engine, so that the verify steps of both can be held against each other.
+
+vLLM takes the earliest place of the longest suffix, our own n-gram draft the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.api import Completion
+    from evalkit.harness import Prompt
+
+LONGEST, SHORTEST = 4, 2  # prompt_lookup_max and prompt_lookup_min
+
+
+def earliest(tokens: Sequence[int], k: int, longest: int = LONGEST, shortest: int = SHORTEST) -> list[int]:
+    """What followed the longest suffix of `longest` to `shortest` tokens the first time it occurred: k tokens at most.
+
+    The rule of vLLM's ngram_proposer.py, written plainly.
+    """
+    tokens = list(tokens)
+    for n in range(min(longest, len(tokens) - 1), shortest - 1, -1):
+        suffix = tokens[-n:]
+        for start in range(len(tokens) - n):
+            if tokens[start] == suffix[0] and tokens[start : start + n] == suffix:
+                return tokens[start + n : start + n + k]
+    return []
+
+
+def in_process(
+    model: Path, prompts: Sequence[Prompt], *, k: int, max_tokens: int, stop: Sequence[str]
+) -> list[Completion]:
+    """Greedy answers of our engine in float32 with these drafts, in the prompts' order."""
+    from engine import LLM, EngineConfig, Request, SamplingParams
+    from engine.draft.scripted import ScriptedDrafter
+
+    drafter = ScriptedDrafter(lambda _, tokens, room: earliest(tokens, room))
+    config = EngineConfig(model=model, device="cpu", k=k, draft="ngram", max_model_len=2048, max_batch=4, threads=1)
+    params = SamplingParams(max_tokens=max_tokens)
+    requests = [Request(id=str(p.doc_id), prompt=p.text, params=params) for p in prompts]
+    done = {c.id: c for c in LLM(config, drafter=drafter).generate(requests)}
+    return [done[r.id] for r in requests]
