@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 
 from evalkit import stats
+from evalkit.acceptance.columns import Steps
 from evalkit.acceptance.model import Calibration
-from evalkit.records import StepRecord
 
 
-def calibrate(steps: Sequence[StepRecord], k: int) -> tuple[Calibration, ...]:
+def calibrate(steps: Steps, k: int) -> tuple[Calibration, ...]:
     """Both kinds at every position that some step has a confidence for."""
-    out = []
+    conditional, cumulative = [], []
+    first, usable = steps.first, np.where(steps.verify, np.minimum(steps.judged, steps.told), 0)
+    product = np.ones(len(steps.k))
     for j in range(1, k + 1):
-        have = [step for step in steps if judged(step) >= j and len(step.confidence) >= j]
-        reached = [step for step in have if step.accepted >= j - 1]
-        if reached:
-            out.append(_calibration("conditional", j, [s.confidence[j - 1] for s in reached], reached))
-        if have:
-            out.append(_calibration("cumulative", j, [math.prod(s.confidence[:j]) for s in have], have))
-    return tuple(sorted(out, key=lambda c: (c.kind != "conditional", c.position)))
+        have = np.flatnonzero(usable >= j)
+        if not len(have):
+            break
+        here = steps.confidence[first[have] + j - 1]
+        product[have] *= here
+        reached = steps.accepted[have] >= j - 1
+        kept = (steps.accepted[have] >= j).astype(np.float64)
+        if reached.any():
+            conditional.append(_calibration("conditional", j, here[reached], kept[reached]))
+        cumulative.append(_calibration("cumulative", j, product[have], kept))
+    return (*conditional, *cumulative)
 
 
-def judged(step: StepRecord) -> int:
-    """How many drafts of a step say something about the draft: all, or those up to a stop in their midst."""
-    return step.accepted_trimmed if step.cut == "stop" else step.k
-
-
-def _calibration(kind: str, j: int, predicted: Sequence[float], steps: Sequence[StepRecord]) -> Calibration:
-    p, y = np.array(predicted), np.array([float(step.accepted >= j) for step in steps])
+def _calibration(kind: str, j: int, predicted: np.ndarray, kept: np.ndarray) -> Calibration:
     return Calibration(
         kind=kind,
         position=j,
-        steps=len(steps),
-        mean_confidence=float(p.mean()),
-        rate=float(y.mean()),
-        ece_10=stats.calibration_error(p, y, bins=10),
-        ece_20=stats.calibration_error(p, y, bins=20),
+        steps=len(kept),
+        mean_confidence=float(predicted.mean()),
+        rate=float(kept.mean()),
+        ece_10=stats.calibration_error(predicted, kept, bins=10),
+        ece_20=stats.calibration_error(predicted, kept, bins=20),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evalkit import stats
-from evalkit.acceptance.clusters import cluster_counts
+from evalkit.acceptance.columns import cluster_counts
 from evalkit.records import Sample
 from evalkit.stats import Interval
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from evalkit import stats
-from evalkit.acceptance.clusters import cluster_counts
+from evalkit.acceptance.columns import cluster_counts
 from evalkit.records import Sample
 
 

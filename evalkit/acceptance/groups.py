@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from evalkit import stats
-from evalkit.acceptance.clusters import cluster_counts
+from evalkit.acceptance.columns import cluster_counts
 from evalkit.records import Sample
 
 LENGTH_BINS = (0, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)  # first token count of each bin

@@ -8,10 +8,10 @@ import numpy as np
 
 from evalkit import stats
 from evalkit.acceptance.calibration import calibrate
-from evalkit.acceptance.clusters import cluster_counts
+from evalkit.acceptance.columns import Steps, steps_of
 from evalkit.acceptance.curves import useful_k
 from evalkit.acceptance.forced import constant_conditional, looks_forced
-from evalkit.acceptance.identities import check_samples, check_totals
+from evalkit.acceptance.identities import check_totals
 from evalkit.acceptance.model import AcceptanceStats, nothing
 from evalkit.records import Sample
 
@@ -23,27 +23,26 @@ def summarize(samples: Sequence[Sample], k: int | None = None) -> AcceptanceStat
     itself or the K, so that no figure is ever made of counts that do not add up.
     """
     answered = [s for s in samples if not s.error]
-    check_samples(answered, k)
-    verify = [[step for step in s.steps if step.k >= 1] for s in answered]
-    flat = [step for steps in verify for step in steps]
-    top = k if k is not None else max((step.k for step in flat), default=0)
+    steps = steps_of(samples, k)
+    verify = steps.verify
+    n, without = int(verify.sum()), int((~verify).sum())
+    top = k if k is not None else int(steps.k.max(initial=0))
     forced = any(s.forced for s in samples)
-    without = sum(len(s.steps) for s in answered) - len(flat)
-    if not flat:
+    if not n:
         return nothing(top, without, forced)
 
-    by_document = cluster_counts(answered, top)
+    by_document = steps.counts(top)
     histogram = by_document.sum(axis=0).astype(np.int64)
-    trimmed, drafts = sum(step.accepted_trimmed for step in flat), sum(step.k for step in flat)
-    n, total = len(flat), int(histogram @ np.arange(top + 1))
+    trimmed, drafts = int(steps.trimmed[verify].sum()), int(steps.k.sum())
+    total = int(histogram @ np.arange(top + 1))
     survival = histogram[::-1].cumsum()[::-1][1:] / n
     length = 1 + total / n
     check_totals(n=n, total=total, drafts=drafts, k=top, histogram=histogram, survival=survival, length=length)
 
     values = np.arange(top + 1)
     ratio = stats.clustered_ratio(by_document @ values, by_document.sum(axis=1), by_document @ values**2)
-    per_request = [1 + sum(st.accepted for st in steps) / len(steps) for steps in verify if steps]
-    stop, limit = (sum(step.cut == word for step in flat) for word in ("stop", "limit"))
+    per_request = _per_request(steps)
+    stop, limit = (int((verify & cut).sum()) for cut in (steps.stop, steps.limit))
     emitted = sum(s.tokens - 1 for s in answered if s.tokens)
     return AcceptanceStats(
         k=top,
@@ -70,12 +69,19 @@ def summarize(samples: Sequence[Sample], k: int | None = None) -> AcceptanceStat
         cut_share=(stop + limit) / n,
         forced=forced,
         looks_forced=looks_forced(histogram),
-        calibration=calibrate(flat, top),
+        calibration=calibrate(steps, top),
         useful_k=useful_k([float(x) for x in survival]),
         constant_conditional=constant_conditional(histogram, ratio.design_effect),
         longest_answer=max((s.tokens for s in answered), default=0),
         uncertainty=ratio.estimate(offset=1.0),
     )
+
+
+def _per_request(steps: Steps) -> list[float]:
+    """Accepted length of each sample with a verify step."""
+    sample, accepted = steps.sample[steps.verify], steps.accepted[steps.verify]
+    many = np.bincount(sample)
+    return (1 + np.bincount(sample, weights=accepted)[many > 0] / many[many > 0]).tolist()
 
 
 def _shift(interval: stats.Interval) -> stats.Interval:

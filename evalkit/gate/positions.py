@@ -11,7 +11,7 @@ from scipy import special
 
 from evalkit import stats
 from evalkit.acceptance import distribution_test
-from evalkit.acceptance.clusters import cluster_counts
+from evalkit.acceptance.columns import cluster_counts
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, points
 from evalkit.gate.limits import GateSpec
 from evalkit.golden import Curve, GoldenValue

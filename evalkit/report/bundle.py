@@ -14,7 +14,7 @@ import io
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ BUDGET = 2_300_000  # bytes of base64 in one page
 FIELD = 20_000  # characters of a text; a page is not the place to read a megabyte
 CONFIDENT = 4000  # samples up to which the confidences of a page's one or two runs go with them
 SHORT = 300  # bytes of a gold answer or an extracted one
-FIRST_GUESS = 12_000  # samples that are packed at most: hardly more ever fit
+SHORTER = 2000  # characters of a text where FIELD leaves no room for all samples
+PROBE = 16_000  # samples above which a part is packed first to tell how many fit
+LINES = 500  # of the full samples, compressed at a time
 STATES = {Bucket.TIMEOUT: "failed", Bucket.FAILED: "failed", Bucket.TRUNCATED: "truncated",
           Bucket.TRUNCATED_IN_THINKING: "truncated", Bucket.ANSWERED: ""}  # fmt: skip
 
@@ -51,6 +53,7 @@ class Block:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
     blocks: tuple[Block, ...]
+    questions: str  # base64: what the runs' samples were asked, each once
 
     @property
     def capped(self) -> bool:
@@ -64,34 +67,71 @@ class Bundle:
     def total(self) -> int:
         return sum(b.total for b in self.blocks)
 
+    @property
+    def size(self) -> int:
+        return sum(len(b.data) for b in self.blocks) + len(self.questions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a page has room for: a share of the samples, characters of a text, the confidences or not."""
+
+    share: float
+    limit: int
+    confidence: bool
+
 
 def bundle(found: Sequence[Subject], budget: int = BUDGET) -> Bundle:
     """All samples of the runs, or as many as fit into `budget` bytes of base64."""
     total = sum(len(s.run.samples) for s in found)
-    share, limit = min(1.0, FIRST_GUESS / max(total, 1)), FIELD
-    confidence = len(found) <= 2 and total <= CONFIDENT
+    long = max((len(x.text) for s in found for x in s.run.samples), default=0) > SHORTER
+    room = Room(share=1.0, limit=FIELD, confidence=len(found) <= 2 and total <= CONFIDENT)
+    if total > PROBE:
+        expected = _pack(found, replace(room, share=PROBE / total)).size * total / PROBE
+        room = _less(room, expected / budget, long) if expected > budget else room
     for _ in range(8):
-        made = Bundle(blocks=tuple(_block(s, share, limit, confidence) for s in found))
-        size = sum(len(b.data) for b in made.blocks)
-        if size <= budget:
-            return made
-        if confidence and size < 2 * budget:
-            confidence = False
-        elif limit > 2000 and max((len(x.text) for s in found for x in s.run.samples), default=0) > 2000:
-            limit = 2000
-        else:
-            share *= 0.93 * budget / size
+        made = _pack(found, room)
+        if made.size <= budget:
+            break
+        room = _less(room, made.size / budget, long)
     return made
 
 
-def _block(s: Subject, share: float, limit: int, confidence: bool) -> Block:
+def _less(room: Room, over: float, long: bool) -> Room:
+    """Room for `over` times less: confidences go first, then the ends of long texts, then samples."""
+    if room.confidence and over < 2:
+        return replace(room, confidence=False)
+    if room.limit > SHORTER and long:
+        return replace(room, limit=SHORTER)
+    return replace(room, confidence=False, share=0.95 * room.share / over)
+
+
+def _pack(found: Sequence[Subject], room: Room) -> Bundle:
+    questions: dict[tuple[str, ...], int] = {}
+    blocks = tuple(_block(s, room, questions) for s in found)
+    asked = [[_clip(q, room.limit), _clip(gold, SHORT * 4), _brief(category)] for _, _, q, gold, category in questions]
+    return Bundle(blocks=blocks, questions=_deflated(asked))
+
+
+def _block(s: Subject, room: Room, questions: dict[tuple[str, ...], int]) -> Block:
+    """`questions` gets those of the run that it does not have yet, each with its place."""
     samples = s.run.samples
-    picked = _pick(s, max(1, round(share * len(samples)))) if share < 1 else list(range(len(samples)))
-    rows = [_row(s, samples[i], limit, confidence) for i in picked]
-    packed = json.dumps({"label": s.label, "run": text.visible(s.run.id), "rows": rows}, ensure_ascii=True,
-                        separators=(",", ":"), allow_nan=False)  # fmt: skip
-    data = base64.b64encode(zlib.compress(packed.encode("ascii"), 6)).decode("ascii")
+    picked = _pick(s, max(1, round(room.share * len(samples)))) if room.share < 1 else range(len(samples))
+    rows = []
+    for sample in (samples[i] for i in picked):
+        asked = (sample.doc_hash, sample.prompt_hash, sample.question, sample.gold, sample.category)
+        rows.append(_row(s, sample, questions.setdefault(asked, len(questions)), room))
+    data = _deflated({"label": s.label, "run": text.visible(s.run.id), "rows": rows})
     return Block(index=s.index, label=s.label, run_id=s.run.id, shown=len(rows), total=len(samples), data=data)
+
+
+def _deflated(value: object) -> str:
+    packed = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(zlib.compress(packed.encode("ascii"), 6)).decode("ascii")
+
+
+def _clip(words: str, limit: int) -> str:
+    return text.clip(text.visible(words), limit)
 
 
 def _pick(s: Subject, count: int) -> list[int]:
@@ -109,16 +149,15 @@ def _pick(s: Subject, count: int) -> list[int]:
     return sorted({*first, *spread})
 
 
-def _row(s: Subject, sample: Sample, limit: int, confidence: bool) -> dict[str, Any]:
-    """One sample. Absent keys mean nothing: the script knows each of them."""
+def _row(s: Subject, sample: Sample, question: int, room: Room) -> dict[str, Any]:
+    """One sample, and the place of its question. Absent keys mean nothing: the script knows each of them."""
     bucket = bucket_of(sample)
     change = change_of(sample, s.baseline)
     right = sample.scores.get(STRICT)
     row: dict[str, Any] = {
         "d": sample.doc_id,
-        "q": text.clip(text.visible(sample.question), limit),
-        "g": text.clip(text.visible(sample.gold), SHORT * 4),
-        "t": text.clip(text.visible(sample.text), limit),
+        "i": question,
+        "t": _clip(sample.text, room.limit),
         "s": "right" if right == 1 else "wrong" if right == 0 else "unscored",
         "b": "" if bucket is Bucket.ANSWERED else STATES.get(bucket, bucket.value),
         "c": {Change.LOST: "lost", Change.GAINED: "gained"}.get(change, "") if change else "",
@@ -127,26 +166,24 @@ def _row(s: Subject, sample: Sample, limit: int, confidence: bool) -> dict[str, 
         "r": _brief(sample.canonical.disagreement) if sample.canonical else "",
         "f": "" if sample.error else finish_words(sample),
         "w": "" if sample.error else canonical_words(sample, SHORT),
-        "e": text.clip(text.visible(sample.error), SHORT * 4),
-        "k": _brief(sample.category),
-        "h": sample.doc_hash[:16] + sample.prompt_hash[:8],
-        **_tokens(sample, limit, confidence),
+        "e": _clip(sample.error, SHORT * 4),
+        **_tokens(sample, room),
     }  # fmt: skip
     return {name: value for name, value in row.items() if value not in ("", [], None)}
 
 
 def _brief(words: str) -> str:
     """A short text of the run's own: a name, a category, an extracted answer."""
-    return text.clip(text.visible(words), SHORT)
+    return _clip(words, SHORT)
 
 
-def _tokens(sample: Sample, limit: int, confidence: bool) -> dict[str, Any]:
+def _tokens(sample: Sample, room: Room) -> dict[str, Any]:
     """The text cut into tokens, and the steps: [k, accepted, in the output, cut, [rejected ...], [confidence ...]]."""
-    if len(sample.text) > limit:
+    if len(sample.text) > room.limit:
         return {}
     steps = [
         [x.k, x.accepted, x.accepted_trimmed, x.cut, [text.visible(r) for r in x.rejected],
-         [round(c, 2) for c in x.confidence] if confidence else []]
+         [round(c, 2) for c in x.confidence] if room.confidence else []]
         for x in sample.steps
     ]  # fmt: skip
     for step in steps:
@@ -168,8 +205,8 @@ def write_all(found: Sequence[Subject], path: Path) -> Path:
     with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=1, mtime=0) as file:
         for s in found:
             head = json.dumps({"run": s.run.id})[:-1].encode() + b", "
-            for sample in s.run.samples:
-                file.write(head + pack_sample(sample)[1:])
+            for i in range(0, len(s.run.samples), LINES):
+                file.write(b"".join(head + pack_sample(sample)[1:] for sample in s.run.samples[i : i + LINES]))
     write_atomic(path, out.getvalue())
     return path
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from evalkit import stats
-from evalkit.acceptance.calibration import judged
-from evalkit.records import Run, Sample
+from evalkit.acceptance.columns import Steps
+from evalkit.records import Run
 
 POSITION_EDGES = (1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 CONFIDENCE_BINS = 10
@@ -32,57 +31,50 @@ class Point:
         return (self.low + self.high) / 2
 
 
-def by_position(samples: Sequence[Sample]) -> list[Point]:
+def by_position(steps: Steps) -> list[Point]:
     """Accepted length of the verify steps by the answer token at which they start; a sample is a cluster."""
-    start, accepted, cluster = [], [], []
-    for number, sample in enumerate(samples):
-        at = 1  # the first token comes from prefill
-        for step in sample.steps if not sample.error else ():
-            if step.k >= 1:
-                start.append(at)
-                accepted.append(step.accepted)
-                cluster.append(number)
-            at += step.accepted_trimmed + 1
-    if not start:
-        return []
-    where, kept, who = np.array(start), np.array(accepted, dtype=float), np.array(cluster)
+    verify = steps.verify
+    where, kept, who = steps.start[verify], steps.accepted[verify], steps.sample[verify]
+    last = int(where.max(initial=0)) + 1
+    part = np.searchsorted(POSITION_EDGES, where, side="right") - 1
     out = []
-    for low, high in zip(POSITION_EDGES, (*POSITION_EDGES[1:], 1 << 40), strict=True):
-        inside = (where >= low) & (where < high)
-        if inside.sum() >= FEW_STEPS:
-            _, index = np.unique(who[inside], return_inverse=True)
-            found = stats.clustered_ratio(np.bincount(index, weights=kept[inside]), np.bincount(index))
-            span = found.interval
-            out.append(
-                Point(low=low, high=min(high, int(where.max()) + 1), steps=int(inside.sum()), value=1 + found.ratio,
-                      interval=span and stats.Interval(1 + span.low, 1 + span.high))
-            )  # fmt: skip
+    for i, (low, high) in enumerate(zip(POSITION_EDGES, (*POSITION_EDGES[1:], last), strict=True)):
+        found = _ratio(kept[part == i], who[part == i])
+        if found is not None:
+            n, ratio, span = found
+            shifted = span and stats.Interval(1 + span.low, 1 + span.high)
+            out.append(Point(low=low, high=min(high, last), steps=n, value=1 + ratio, interval=shifted))
     return out
 
 
-def reliability(samples: Sequence[Sample]) -> list[Point]:
+def reliability(steps: Steps) -> list[Point]:
     """Share of drafts accepted by the confidence they had, among those whose earlier drafts were accepted."""
-    predicted, kept, cluster = [], [], []
-    for number, sample in enumerate(samples):
-        for step in sample.steps if not sample.error else ():
-            for j, c in enumerate(step.confidence[: min(judged(step), step.accepted + 1)], start=1):
-                predicted.append(c)
-                kept.append(step.accepted >= j)
-                cluster.append(number)
-    if not predicted:
-        return []
-    p, y, who = np.array(predicted), np.array(kept, dtype=float), np.array(cluster)
+    usable = np.minimum(np.minimum(steps.judged, steps.told), steps.accepted + 1)
+    usable = np.where(steps.verify, usable, 0)
+    step = np.repeat(np.arange(len(usable)), usable)
+    position = np.arange(len(step)) - np.repeat(np.cumsum(usable) - usable, usable)  # from 0
+    p = steps.confidence[steps.first[step] + position]
+    kept, who = steps.accepted[step] > position, steps.sample[step]
     bins = np.minimum((p * CONFIDENCE_BINS).astype(int), CONFIDENCE_BINS - 1)
     out = []
     for b in range(CONFIDENCE_BINS):
-        inside = bins == b
-        if inside.sum() >= FEW_STEPS:
-            _, index = np.unique(who[inside], return_inverse=True)
-            found = stats.clustered_ratio(np.bincount(index, weights=y[inside]), np.bincount(index))
-            span = found.interval and stats.Interval(max(0.0, found.interval.low), min(1.0, found.interval.high))
-            out.append(Point(low=float(p[inside].mean()), high=float(p[inside].mean()), steps=int(inside.sum()),
-                             value=found.ratio, interval=span))  # fmt: skip
+        found = _ratio(kept[bins == b], who[bins == b])
+        if found is not None:
+            n, ratio, span = found
+            middle = float(p[bins == b].mean())
+            within = span and stats.Interval(max(0.0, span.low), min(1.0, span.high))
+            out.append(Point(low=middle, high=middle, steps=n, value=ratio, interval=within))
     return out
+
+
+def _ratio(values: np.ndarray, who: np.ndarray) -> tuple[int, float, stats.Interval | None] | None:
+    """(count, mean, interval) of the values with `who` as clusters; None of too few."""
+    if len(values) < FEW_STEPS:
+        return None
+    many = np.bincount(who)
+    sums = np.bincount(who, weights=values)
+    found = stats.clustered_ratio(sums[many > 0], many[many > 0])
+    return len(values), found.ratio, found.interval
 
 
 def mde(run: Run, discordant: float, alpha: float) -> list[tuple[int, float]]:

@@ -198,10 +198,11 @@ def _label_room(rows: Sequence[Mapping[str, Any]]) -> float:
 def _forest(ax: Axes, rows: Sequence[tuple[str, float, float, float]], hollow: int = 0) -> None:
     """Point and interval a row, top to bottom; the last `hollow` rows are not ours."""
     solid = len(rows) - hollow
-    for i, (_, value, low, high) in enumerate(rows):
-        face = svg.SERIES[0] if i < solid else svg.BACK
-        ax.plot([low, high], [i, i], color=svg.SERIES[0], linewidth=2, solid_capstyle="butt")
-        ax.plot([value], [i], marker="o" if i < solid else "D", color=svg.SERIES[0], markerfacecolor=face, markersize=6)
+    at, values = range(len(rows)), [r[1] for r in rows]
+    ax.hlines(at, [r[2] for r in rows], [r[3] for r in rows], color=svg.SERIES[0], linewidth=2)
+    for part, marker, face in ((slice(solid), "o", svg.SERIES[0]), (slice(solid, None), "D", svg.BACK)):
+        ax.plot(values[part], at[part], linestyle="", marker=marker, color=svg.SERIES[0], markerfacecolor=face,
+                markersize=6)  # fmt: skip
     ax.set_yticks(range(len(rows)), [_short(r[0]) for r in rows])
     ax.set_ylim(len(rows) - 0.4, -0.9)
     ax.tick_params(axis="y", labelcolor=svg.INK)
@@ -220,6 +221,13 @@ def _rule(ax: Axes, x: float, name: str, colour: str, style: str = "-") -> None:
 
 
 # --- one line a run
+
+
+def _spans(ax: Axes, i: int, spans: Sequence[tuple[float, float, float]]) -> None:
+    """Intervals (x, low, high) of the i-th line, as one artist: matplotlib takes its time by the artist."""
+    if spans:
+        x, low, high = zip(*spans, strict=True)
+        ax.vlines(x, low, high, color=svg.series(i)["color"], linewidth=1.2)
 
 
 def _legend(ax: Axes, **more: Any) -> None:
@@ -338,7 +346,7 @@ def over_position(group: str, members: Sequence[Subject]) -> Plot | None:
     rows = [
         {"run": s.label, "from_token": int(p.low), "to_token": int(p.high) - 1, "steps": p.steps,
          "accepted_length": p.value, "low": p.interval and p.interval.low, "high": p.interval and p.interval.high}
-        for s in members for p in curves.by_position(s.run.samples)
+        for s in members for p in curves.by_position(s.steps)
     ]  # fmt: skip
     if not rows:
         return None
@@ -350,12 +358,11 @@ def over_position(group: str, members: Sequence[Subject]) -> Plot | None:
 
 
 def over_length(group: str, members: Sequence[Subject]) -> Plot | None:
-    from evalkit.acceptance import by_answer_length
     from evalkit.report.drafts import bin_ends
 
     rows = []
     for s in members:
-        for g in by_answer_length(s.run.samples, s.acceptance.k):
+        for g in s.by_length:
             if g.accepted_length is not None:
                 low, high = bin_ends(g.label)
                 half = None if g.se is None else 1.96 * g.se
@@ -395,9 +402,7 @@ def _binned(members: Sequence[Subject], rows: Sequence[Mapping[str, Any]], axis:
             x = [place[r["from_token"]] + 0.08 * (i - (many - 1) / 2) for r in own]
             y = [r["accepted_length"] for r in own]
             ax.plot(x, y, label=_name_in(s, members), **svg.series(i))
-            for at, r in zip(x, own, strict=True):
-                if r["low"] is not None:
-                    ax.plot([at, at], [r["low"], r["high"]], color=svg.series(i)["color"], linewidth=1.2)
+            _spans(ax, i, [(at, r["low"], r["high"]) for at, r in zip(x, own, strict=True) if r["low"] is not None])
         ax.set_xticks(range(len(starts)), [name[low] for low in starts],
                       rotation=0 if len(starts) <= FLAT_TICKS else 40,
                       ha="center" if len(starts) <= FLAT_TICKS else "right")  # fmt: skip
@@ -414,7 +419,7 @@ def calibration(group: str, members: Sequence[Subject]) -> Plot | None:
     rows = [
         {"run": s.label, "confidence": p.low, "accepted": p.value, "low": p.interval and p.interval.low,
          "high": p.interval and p.interval.high, "drafts": p.steps}
-        for s in members for p in curves.reliability(s.run.samples)
+        for s in members for p in curves.reliability(s.steps)
     ]  # fmt: skip
     if not rows:
         return None
@@ -425,10 +430,8 @@ def calibration(group: str, members: Sequence[Subject]) -> Plot | None:
             own = [r for r in rows if r["run"] == s.label]
             ax.plot([100 * r["confidence"] for r in own], [100 * r["accepted"] for r in own],
                     label=_name_in(s, members), **svg.series(i))  # fmt: skip
-            for r in own:
-                if r["low"] is not None:
-                    ax.plot([100 * r["confidence"]] * 2, [100 * r["low"], 100 * r["high"]],
-                            color=svg.series(i)["color"], linewidth=1.2)  # fmt: skip
+            _spans(ax, i, [(100 * r["confidence"], 100 * r["low"], 100 * r["high"]) for r in own
+                           if r["low"] is not None])  # fmt: skip
         ax.set_xlim(0, 101)
         ax.set_ylim(0, 101)
         ax.set_xlabel("confidence of the draft, %")

@@ -143,8 +143,8 @@ def _over_time(rows: Sequence[Any], axis: str, band: tuple[float, float] | None)
             ax.axhspan(*band, color=svg.SERIES[0], alpha=0.12, linewidth=0)
         x = range(1, len(rows) + 1)
         ax.plot(x, [r[1] for r in rows], **svg.series(0))
-        for i, (run, _, low, high) in enumerate(rows, start=1):
-            ax.plot([i, i], [low, high], color=svg.SERIES[0], linewidth=1.2)
+        ax.vlines(x, [r[2] for r in rows], [r[3] for r in rows], color=svg.SERIES[0], linewidth=1.2)
+        for i, (run, _, _, _) in enumerate(rows, start=1):
             if not run.complete or run.samples < run.task_size:
                 ax.plot([i], [rows[i - 1][1]], marker="o", color=svg.SERIES[0], markerfacecolor=svg.BACK, markersize=7)
         step = max(1, -(-len(rows) // 8))

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from evalkit.acceptance import by_answer_length, by_category
+from evalkit.acceptance import by_category
 from evalkit.baseline import Baseline, ReferenceScore, atomic_write
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Run, Verdict
@@ -71,6 +71,7 @@ def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundl
         details=[_detail(s) for s in found],
         capped=capped_words(packed, full),
         blocks=packed.blocks,
+        questions=packed.questions,
     )  # fmt: skip
 
 
@@ -155,13 +156,12 @@ def _detail(s: Subject) -> dict[str, Any]:
 def _draft_parts(s: Subject) -> dict[str, text.Table]:
     found, run = s.acceptance, s.run
     categories = [g for g in by_category(run.samples, found.k) if g.label]
-    lengths = by_answer_length(run.samples, found.k)
     return {
         "figures": drafts.acceptance_table(found, s.view),
         "distribution": drafts.distribution_table(s.verdict),
         "histogram": drafts.histogram_table(found, s.view),
         "survival": drafts.survival_table(s.curve, s.view),
-        "lengths": drafts.group_table("lengths", "Accepted length by tokens of the answer", "tokens", lengths),
+        "lengths": drafts.group_table("lengths", "Accepted length by tokens of the answer", "tokens", s.by_length),
         "categories": drafts.group_table("categories", "Accepted length by category", "category", categories),
         "calibration": drafts.calibration_table(found.calibration),
     }

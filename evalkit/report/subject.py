@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from evalkit.acceptance import AcceptanceStats, Position, of_run, positions
+from evalkit.acceptance import AcceptanceStats, Group, Position, by_answer_length, of_run, positions
+from evalkit.acceptance.columns import Steps, steps_of
 from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
 from evalkit.golden import Curve, GoldenValue, Standards
 from evalkit.records import Run, Verdict
@@ -44,6 +45,14 @@ class Subject:
     @cached_property
     def curve(self) -> tuple[Position, ...]:
         return positions(self.run.samples, self.acceptance.k) if self.acceptance.steps else ()
+
+    @cached_property
+    def steps(self) -> Steps:
+        return steps_of(self.run.samples, self.run.cell.get("k"))
+
+    @cached_property
+    def by_length(self) -> tuple[Group, ...]:
+        return by_answer_length(self.run.samples, self.acceptance.k)
 
     @cached_property
     def view(self) -> drafts.GoldenView:

@@ -116,7 +116,12 @@ def plain(value: object) -> str:
 
 def visible(text: str) -> str:
     """Model output with every invisible or reordering character written as its code, `\\u202e`."""
+    if text.isprintable():  # nearly every short text: nothing in it is of those
+        return text
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text.replace("\r\n", "\n"))
+
+
+HEAVIEST = 6  # bytes of a character in the page at most: `&quot;`, `\\ud800`
 
 
 def weight(text: str) -> int:
@@ -126,7 +131,7 @@ def weight(text: str) -> int:
 
 def clip(text: str, limit: int) -> str:
     """The text, or as much of it as takes `limit` bytes in the page, with a word on what was left out."""
-    if weight(text) <= limit:
+    if len(text) * HEAVIEST <= limit or weight(text) <= limit:
         return text
     low, high = 0, min(len(text), limit)  # a character takes a byte or more
     while low < high:

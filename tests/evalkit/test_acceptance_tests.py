@@ -20,7 +20,7 @@ from evalkit.acceptance import (
     summarize,
     survival_covariance,
 )
-from evalkit.acceptance.clusters import cluster_counts
+from evalkit.acceptance.columns import cluster_counts
 from evalkit.records import Sample, StepRecord
 
 

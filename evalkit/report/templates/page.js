@@ -36,16 +36,21 @@
   // --- samples: unpacked when someone comes to them
   const blocks = [...document.querySelectorAll("script.block")];
   if (!blocks.length) return;
+  const unpack = async (element) => {
+    const bytes = Uint8Array.from(atob(element.textContent.trim()), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return JSON.parse(await new Response(stream).text());
+  };
+  let questions;
   const loaded = new Map();
   const load = (run) => {
     if (!loaded.has(run)) {
-      const block = blocks.find((b) => b.dataset.run === String(run));
+      questions ??= unpack($("questions"));
       loaded.set(run, (async () => {
-        const bytes = Uint8Array.from(atob(block.textContent.trim()), (c) => c.charCodeAt(0));
-        const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-        const data = JSON.parse(await new Response(stream).text());
+        const asked = await questions, data = await unpack(blocks.find((b) => b.dataset.run === String(run)));
+        for (const r of data.rows) [r.q, r.g, r.k] = asked[r.i];
         data.byDoc = new Map(data.rows.map((r) => [r.d, r]));
-        data.byHash = new Map(data.rows.map((r) => [r.h, r]));
+        data.byQuestion = new Map(data.rows.map((r) => [r.i, r]));
         for (const r of data.rows) r.find = [`#${r.d}`, r.q, r.t, r.g, r.e, ...(r.x || []).map((x) => x[1])].join("\n").toLowerCase();
         return data;
       })());
@@ -72,8 +77,8 @@
     ["truncated", "truncated", (r) => r.b === "truncated"],
     ["failed", "failed", (r) => r.b === "failed"],
     ["disagree", "scorers disagree", (r) => Boolean(r.r)],
-    ["differs", "text differs from the run beside", (r, other) => other && other.byHash.has(r.h) && other.byHash.get(r.h).t !== r.t],
-    ["flipped", "score differs from the run beside", (r, other) => other && other.byHash.has(r.h) && other.byHash.get(r.h).s !== r.s],
+    ["differs", "text differs from the run beside", (r, other) => other && other.byQuestion.has(r.i) && other.byQuestion.get(r.i).t !== r.t],
+    ["flipped", "score differs from the run beside", (r, other) => other && other.byQuestion.has(r.i) && other.byQuestion.get(r.i).s !== r.s],
   ];
   const state = { run: Number(blocks[0].dataset.run), show: "all", page: 0, sample: null, ready: false };
   const which = $("which"), show = $("show"), find = $("find"), other = $("other");
@@ -187,7 +192,7 @@
       into.replaceChildren(el("p", "missing", `Sample #${state.sample} is not in this page.`));
       return;
     }
-    const there = mate && mate.byHash.get(r.h), self = el("a", "", "link to this sample");
+    const there = mate && mate.byQuestion.get(r.i), self = el("a", "", "link to this sample");
     self.href = link(r);
     const verify = (r.n || []).filter((s) => s[0] >= 1), sum = verify.reduce((n, s) => n + s[1], 0);
     const head = el("h3", "", `Sample #${r.d} `, ...marks(r));
@@ -240,7 +245,7 @@
     }
     state.sample = Number(asked.get("sample"));
     await start();
-    await detail(true);
+    if (!$("explorer").hidden) await detail(true);
   };
   let waiting;
   find.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(() => { state.page = 0; draw(); }, 120); });

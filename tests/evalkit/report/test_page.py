@@ -164,8 +164,12 @@ def test_score_without_samples_and_command_of_folders() -> None:
 
 def unpacked(page: str) -> list[dict[str, Any]]:
     """The samples in a page, as its script reads them."""
-    found = re.findall(r'<script type="application/octet-stream" class="block" data-run="\d+">([^<]*)</script>', page)
-    return [json.loads(zlib.decompress(base64.b64decode(block, validate=True))) for block in found]
+    kind = '<script type="application/octet-stream" '
+    found = re.findall(rf'{kind}(?:id="questions"|class="block" data-run="\d+")>([^<]*)</script>', page)
+    asked, *runs = [json.loads(zlib.decompress(base64.b64decode(block, validate=True))) for block in found]
+    for row in (r for run in runs for r in run["rows"]):
+        row["q"], row["g"], row["k"] = asked[row["i"]]
+    return runs
 
 
 def test_page_is_sound_and_loads_nothing(page: str) -> None:
@@ -316,6 +320,17 @@ def test_samples_that_do_not_fit_are_told_and_lie_beside(tmp_path: Path) -> None
     full = bundle.write_all(found, bundle.beside(path))
     lines = [json.loads(line) for line in gzip.decompress(full.read_bytes()).splitlines()]
     assert len(lines) == 400 and {x["run"] for x in lines} == {run.id} and lines[7]["text"] == run.samples[7].text
+
+
+def test_a_question_is_in_the_page_once_and_pairs_the_runs() -> None:
+    run = make_run(50)
+    asked_otherwise = replace(run.samples[7], prompt_hash="0" * 64)
+    second = replace(run, id="second", samples=(*run.samples[:7], asked_otherwise, *run.samples[8:]))
+    page = render_page([make_subject(r, None, index=i) for i, r in enumerate((run, second))])
+    a, b = unpacked(page)
+    alike = [x["i"] == y["i"] for x, y in zip(a["rows"], b["rows"], strict=True)]
+    assert [i for i, same in enumerate(alike) if not same] == [7]
+    assert len({r["i"] for r in (*a["rows"], *b["rows"])}) == 51 and b["rows"][7]["q"] == run.samples[7].question
 
 
 def test_reproduce_names_commit_set_up_and_command(run: Run) -> None:
