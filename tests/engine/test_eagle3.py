@@ -422,7 +422,8 @@ def test_a_draft_of_another_target_is_refused(tiny: Tiny, tmp_path: Path) -> Non
     with pytest.raises(EngineError, match=r"more\.weight, which its config\.json does not account for"):
         variant(tiny, tmp_path / "more", {"more.weight": torch.ones(1)}).llm(k=3, draft="eagle3")
     target = load_target(tiny.target)
-    variant(tiny, tmp_path / "mine", **made_for(target)).llm(k=3, draft="eagle3")
+    own: dict[str, Any] = {**made_for(target)}
+    variant(tiny, tmp_path / "mine", **own).llm(k=3, draft="eagle3")
     with pytest.raises(EngineError, match=r"has target_fingerprint 12, the target [0-9a-f]{64}: .*; fix: use the"):
         variant(tiny, tmp_path / "other", target_fingerprint="12").llm(k=3, draft="eagle3")
     with pytest.raises(EngineError, match="eagle3 drafts no blocks"):
