@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -130,7 +131,7 @@ class LLM:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was asked for and is not as one might expect, a sentence each."""
-        return (*self.online_quant.notes, *self._path_notes())
+        return (*self.online_quant.notes, *(self.drafter.notes if self.drafter else ()), *self._path_notes())
 
     def _path_notes(self) -> list[str]:
         band, run, config = self.quant.band, self.runner, self.config
@@ -472,6 +473,8 @@ def _device(name: str, parallel: Parallel) -> torch.device:
     """The device of this rank."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise EngineError(f"device is {name}", "use auto, cpu or cuda (ROCm calls its devices cuda too)")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise EngineError("device is cuda, but torch finds none", "use device cpu")
     if name == "cuda" and parallel.size > 1:

@@ -46,7 +46,7 @@ class TensorFiles:
     """The tensors of a folder by name, each read when it is popped.
 
     rename: name in the files -> name here, or None for a tensor to leave out. Raises EngineError for a folder without
-    safetensors, an index whose shards or tensors are not there, two tensors that come to one name, a damaged file.
+    safetensors, an index whose shards or tensors are not there, a tensor that is there twice, a damaged file.
     """
 
     def __init__(self, folder: Path, rename: Callable[[str], str | None] = lambda name: name) -> None:
@@ -123,7 +123,13 @@ def _listed(folder: Path, handle: Callable[[Path], Any]) -> dict[str, Path]:
     given = read_json(index).get("weight_map")
     if not isinstance(given, dict) or any(not isinstance(f, str) or Path(f).name != f for f in given.values()):
         raise EngineError(f"{index} has no weight_map of tensors to files beside it", "restore the file")
-    found = {name: folder / file for file in sorted(set(given.values())) for name in handle(folder / file).keys()}  # noqa: SIM118 (not a dict)
+    found: dict[str, Path] = {}
+    for file in sorted(set(given.values())):
+        for name in handle(folder / file).keys():  # noqa: SIM118 (not a dict)
+            if name in found:
+                raise EngineError(f"{folder} holds {name} twice, in {found[name].name} and in {file}",
+                                  "keep the one that belongs to the model")  # fmt: skip
+            found[name] = folder / file
     for what, names in (("names tensors that its shards lack", given.keys() - found.keys()),
                         ("lacks tensors that its shards hold", found.keys() - given.keys())):  # fmt: skip
         if names:

@@ -27,10 +27,20 @@ from engine.layers import packed_rows
 from engine.model import Target
 from engine.quant.stored import StoredQuant, StoredTensors
 from engine.shard import WHOLE, Share
-from engine.tensor_files import TensorFiles, Tensors
+from engine.tensor_files import Cut, TensorFiles, Tensors
 from engine.tensor_names import Names, draft_name, draft_names, target_name, target_names
 
-__all__ = ["draft_names", "fill", "load_draft", "load_target", "read_tensors", "save_checkpoint", "target_names"]
+MADE_FOR = "target_fingerprint"
+__all__ = [
+    "draft_names",
+    "fill",
+    "load_draft",
+    "load_target",
+    "made_for",
+    "read_tensors",
+    "save_checkpoint",
+    "target_names",
+]
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -56,26 +66,31 @@ def fill(
                           "use a complete checkpoint whose config.json is its own")  # fmt: skip
     with torch.no_grad():
         for ours in sorted(names, key=lambda ours: tensors.order(names[ours][0])):  # so that each file is mapped once
-            rows = packed_rows(module, ours)
-            into = _with_memory(module, ours, dtype, device)
-            flat = into.flatten(0, 1) if into.ndim == 3 else into  # experts are stacked
-            for i, (name, part) in enumerate(zip(names[ours], flat.split(rows), strict=True)):
-                cut = share.cut(whole, ours, i) if whole is not None else None
-                if cut is None:
-                    part.copy_(_checked(tensors.pop(name), name, list(part.shape), folder))
-                    continue
-                shape = [cut.whole if dim == cut.dim else n for dim, n in enumerate(part.shape)]
-                _check_shape(tensors.shape(name), name, shape, folder)
-                if share.row_amax and cut.dim == 1 and into.ndim == 2:
-                    found = _checked(tensors.pop(name), name, shape, folder)
+            cuts = [share.cut(whole, ours, i) if whole else None for i in range(len(names[ours]))]
+            for name, part, cut in zip(names[ours], _parts(module, ours), cuts, strict=True):  # before memory is taken
+                _check_shape(tensors.shape(name), name, _uncut(part, cut), folder)
+            _with_memory(module, ours, dtype, device)
+            for name, part, cut in zip(names[ours], _parts(module, ours), cuts, strict=True):
+                if cut is not None and cut.dim == 1 and share.row_amax and ours.endswith(".weight"):
+                    found = _checked(tensors.pop(name), name, folder)
                     _keep_amax(module, ours, found.to(part.dtype))
-                    found = found[:, cut.start : cut.stop]
+                    part.copy_(found[:, cut.start : cut.stop])
                 else:
-                    found = _checked(tensors.pop(name, cut), name, list(part.shape), folder)
-                part.copy_(found)
+                    part.copy_(_checked(tensors.pop(name, cut), name, folder))
     left = [n for n, p in module.named_parameters() if p.is_meta]
     if left:
         raise RuntimeError(f"no tensor fills {left[0]}")
+
+
+def _parts(module: nn.Module, name: str) -> tuple[Tensor, ...]:
+    """Views of what a parameter is joined from; experts are stacked."""
+    p = module.get_parameter(name)
+    return (p.flatten(0, 1) if p.ndim == 3 else p).split(packed_rows(module, name))
+
+
+def _uncut(part: Tensor, cut: Cut | None) -> list[int]:
+    """The shape of the whole tensor that `part` is cut from."""
+    return [cut.whole if cut and dim == cut.dim else n for dim, n in enumerate(part.shape)]
 
 
 class Undrawn(TorchFunctionMode):
@@ -95,18 +110,17 @@ def _keep_amax(module: nn.Module, name: str, matrix: Tensor) -> None:
     owner.register_buffer("row_amax", matrix.abs().amax(1, keepdim=True).float().to(device), persistent=False)
 
 
-def _with_memory(module: nn.Module, name: str, dtype: torch.dtype | None, device: str | torch.device | None) -> Tensor:
-    """The parameter, which is made where it is a meta one, in each place that shares it."""
+def _with_memory(module: nn.Module, name: str, dtype: torch.dtype | None, device: str | torch.device | None) -> None:
+    """Give a meta parameter its memory, in each place that shares it."""
     old = module.get_parameter(name)
     if not old.is_meta:
-        return old
+        return
     stays = name.endswith("correction_bias")  # rounded to bf16 it would change which experts are chosen
     new = nn.Parameter(torch.empty(old.shape, dtype=torch.float32 if stays else dtype, device=device), False)
     for path, p in list(module.named_parameters(remove_duplicate=False)):
         if p is old:
             owner, _, leaf = path.rpartition(".")
             setattr(module.get_submodule(owner), leaf, new)
-    return new
 
 
 def _check_shape(found: tuple[int, ...], name: str, shape: list[int], folder: Path) -> None:
@@ -115,8 +129,7 @@ def _check_shape(found: tuple[int, ...], name: str, shape: list[int], folder: Pa
                           "use files that belong together")  # fmt: skip
 
 
-def _checked(tensor: Tensor, name: str, shape: list[int], folder: Path) -> Tensor:
-    _check_shape(tuple(tensor.shape), name, shape, folder)
+def _checked(tensor: Tensor, name: str, folder: Path) -> Tensor:
     if not tensor.is_floating_point() or tensor.element_size() < 2:
         raise EngineError(f"{folder}: {name} is stored as {str(tensor.dtype).removeprefix('torch.')} and without "
                           "scales", "use a checkpoint in bf16, float16, float32 or a quantised form that config.json "
@@ -197,17 +210,31 @@ def check_fit(cfg: DraftConfig, target: Target, folder: Path) -> None:
         ("hidden size", m.hidden_size, t.hidden_size),
         ("vocabulary", m.vocab_size, t.vocab_size),
         ("num_target_layers", made.get("num_target_layers", t.num_layers), t.num_layers),
-        ("target_fingerprint", made.get("target_fingerprint"), "target_fingerprint" in made and fingerprint(target)),
     ):
-        if ours is not None and ours != theirs:
+        if ours != theirs:
             raise EngineError(
                 f"the draft {folder} has {what} {ours}, the target {theirs}", "use the target's own draft"
             )
+    check_made_for(made.get(MADE_FOR), target, folder)
     bad = [i for i in cfg.target_layer_ids if not -1 <= i < t.num_layers]
     if bad or cfg.capture_convention != "post_layer":
         raise EngineError(f"the draft {folder} captures layers {list(cfg.target_layer_ids)} "
                           f"({cfg.capture_convention}); the target has {t.num_layers}",
                           "use the target's own draft, with post-layer ids")  # fmt: skip
+
+
+def check_made_for(recorded: object, target: Target, folder: Path) -> None:
+    """Raises EngineError where the draft of `folder` records a fingerprint and `target` has another one."""
+    if recorded is not None and recorded != (own := fingerprint(target)):
+        raise EngineError(
+            f"the draft {folder} has {MADE_FOR} {recorded}, the target {own}: it was made for another one",
+            f"use the target's own draft; to run it all the same, take {MADE_FOR} out of its config.json",
+        )
+
+
+def made_for(target: Target) -> dict[str, str]:
+    """The field of a draft's config.json that names the target it was trained for; see check_made_for."""
+    return {MADE_FOR: fingerprint(target)}
 
 
 def fingerprint(target: Target) -> str:

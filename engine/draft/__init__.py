@@ -37,6 +37,7 @@ class Drafter(Protocol):
 
     capture: tuple[int, ...] = ()  # target layers whose output it wants to see
     kv: ModelConfig | None = None  # shape of the KV layers it keeps beside the target's; None: it keeps none
+    notes: tuple[str, ...] = ()  # what a reader of a run with it might not expect, a sentence each
     kept_size: int = 0  # numbers it keeps of a token beside K and V, in its first layer's index place
 
     def weights(self) -> BlockDraft | Eagle3Draft | None:

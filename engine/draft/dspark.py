@@ -49,7 +49,11 @@ class DSparkDrafter(Drafter):
             raise EngineError(f"K is {config.k} but the draft's block has {block} slots",
                               f"use K={block} at most, or draft_width k")  # fmt: skip
         longest = min(target.cfg.max_positions, draft.cfg.model.max_positions)
-        return cls(draft, max_model_len=config.max_model_len or longest, block_width=config.draft_width == "block")
+        made = cls(draft, max_model_len=config.max_model_len or longest, block_width=config.draft_width == "block")
+        if config.k > block:
+            made.notes = (f"K is {config.k} and the draft was trained on blocks of {block}: it never saw the slots "
+                          f"after them, use K={block} at most to judge it",)  # fmt: skip
+        return made
 
     def weights(self) -> BlockDraft:
         return self.draft

@@ -16,7 +16,7 @@ from engine.model import Target
 from engine.quant.stored import StoredQuant, StoredTensors
 from engine.shard import WHOLE, Share
 from engine.tensor_files import TensorFiles
-from engine.weights import Undrawn, draft_names, fill, refuse_rest
+from engine.weights import MADE_FOR, Undrawn, check_made_for, draft_names, fill, refuse_rest
 
 
 def load_eagle3(
@@ -58,6 +58,7 @@ def _fit(cfg: Eagle3Config, target: Target, folder: Path, *, own_embedding: bool
     ):
         if ours != theirs:
             raise EngineError(f"the draft {folder} {what} {ours}, not {theirs}", "use the target's own draft")
+    check_made_for(m.raw.get(MADE_FOR), target, folder)
     try:
         return cfg.capture(t.num_layers)
     except ValueError as e:

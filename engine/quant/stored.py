@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from engine.config_fields import table
 from engine.errors import EngineError
 from engine.quant.weights import PACKED, decode_stored, scale_grid
 from engine.tensor_files import Cut, TensorFiles
@@ -36,7 +37,9 @@ class StoredQuant:
     @classmethod
     def of(cls, raw: dict[str, Any], folder: Path) -> StoredQuant | None:
         """The one of a config.json, None where it has no quantization_config. Raises EngineError for an unknown one."""
-        found = raw.get("quantization_config") or (raw.get("text_config") or {}).get("quantization_config")
+        path = folder / "config.json"
+        inner = table(table(raw, path, "text_config"), path, "quantization_config")
+        found = table(raw, path, "quantization_config") or inner
         if not found:
             return None
         kind = _kind(found)
@@ -105,10 +108,10 @@ class StoredTensors:
         self.files.drop(names)
 
     def shape(self, name: str, /) -> tuple[int, ...]:
-        """Of the tensor, or of the matrix that its codes stand for; not popped yet."""
-        codes = name if name in self.files else f"{name}_packed"
-        found = self.files.shape(codes)
-        two = self._scales(name) and self.quant is not None and self.quant.of_layer(name) in PACKED
+        """Of the tensor, or of the matrix that its codes stand for; not popped yet. Raises EngineError."""
+        scales = self._scales(name)
+        found = self.files.shape(self._codes(name, scales))
+        two = found and scales and self.quant is not None and self.quant.of_layer(name) in PACKED
         return (*found[:-1], found[-1] * 2) if two else found
 
     def pop(self, name: str, cut: Cut | None = None, /) -> Tensor:
@@ -116,16 +119,11 @@ class StoredTensors:
 
         Of a part only the codes and scales are read that it needs, up to the bounds of the scales' blocks.
         """
-        scales, packed = self._scales(name), f"{name}_packed"
+        scales = self._scales(name)
+        codes = self._codes(name, scales)
         if self.quant is None or not scales:
-            if packed in self.files and name not in self.files:
-                raise EngineError(f"{self.files.folder}: {packed} has no scales", "use a complete checkpoint")
             return self.files.pop(name, cut)
-        base = name.rpartition(".")[0]
-        if len(scales) > 1 or (packed in self.files and name in self.files):
-            raise EngineError(f"{self.files.folder} holds {base} in two forms", "keep one of them")
-        kind, codes = self.quant.of_layer(name), packed if packed in self.files else name
-        words = f"{self.files.folder}: {name}"
+        base, kind, words = name.rpartition(".")[0], self.quant.of_layer(name), f"{self.files.folder}: {name}"
         self.sources[base] = kind
         if cut is None:
             of_codes, of_scales, inner = None, None, slice(None)
@@ -136,6 +134,15 @@ class StoredTensors:
         weight, scale = self.files.pop(codes, of_codes), self.files.pop(scales[0], of_scales)
         found = decode_stored(words, kind, weight, scale, scale_2=self._second(base))
         return found if cut is None else found[inner] if cut.dim == 0 else found[:, inner]
+
+    def _codes(self, name: str, scales: list[str]) -> str:
+        """The tensor that holds the codes of `name`, or `name` itself."""
+        packed = f"{name}_packed"
+        if packed in self.files and name not in self.files and not scales:
+            raise EngineError(f"{self.files.folder}: {packed} has no scales", "use a complete checkpoint")
+        if self.quant is not None and scales and (len(scales) > 1 or (packed in self.files and name in self.files)):
+            raise EngineError(f"{self.files.folder} holds {name.rpartition('.')[0]} in two forms", "keep one of them")
+        return name if name in self.files else packed
 
     def _scales(self, name: str) -> list[str]:
         """The tensors that hold the scales of `name`, of all spellings."""

@@ -117,6 +117,7 @@ def scale_grid(name: str, kind: str, shape: tuple[int, int], scale: tuple[int, .
         raise EngineError(f"{name} is stored as {kind!r}", "use fp8, mxfp8, mxfp4 or nvfp4")
     n, k = shape
     block = {"mxfp8": MX_BLOCK, "mxfp4": MX_BLOCK, "nvfp4": FP4_BLOCK}.get(kind)
+    grids: dict[tuple[int, ...], tuple[int, int]]
     if block:
         grids = {(n, k // block): (1, block)}
     else:

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.draft.block import BlockDraft
 from engine.errors import EngineError
-from engine.weights import fingerprint, load_draft, load_target
+from engine.shard import Share
+from engine.weights import fingerprint, load_draft, load_target, made_for
 from tests.engine.checkpoints import INDEX, SINGLE, copy, multimodal, write
 from tests.engine.tiny import Tiny, build, prompts, requests
 
@@ -78,6 +79,17 @@ def test_a_tensor_that_does_not_do_is_named(
     assert "\n" not in str(e.value) and "fix: " in str(e.value)
 
 
+def test_a_router_without_a_correction_bias_is_one_with_a_bias_of_0(tiny: Tiny, tmp_path: Path) -> None:
+    """use_routing_bias false: the checkpoint has none, also not for a share of it."""
+    is_bias = lambda n: n.endswith("e_score_correction_bias")  # noqa: E731
+    none = copy(tiny.target, tmp_path / "none", lambda ts: {n: t for n, t in ts.items() if not is_bias(n)},
+                config=lambda c: c | {"use_routing_bias": False})  # fmt: skip
+    zero = copy(tiny.target, tmp_path / "zero", lambda ts: {n: t * 0 if is_bias(n) else t for n, t in ts.items()})
+    assert same(load_target(none), load_target(zero))
+    share = Share(rank=0, size=1), Share(rank=0, size=2)
+    assert all(same(load_target(none, share=s), load_target(zero, share=s)) for s in share)
+
+
 def test_tied_embeddings_and_a_head_of_its_own_disagree(tmp_path: Path) -> None:
     tied = build(tmp_path / "tied", tie_word_embeddings=True).target
 
@@ -105,6 +117,13 @@ def test_an_index_that_is_not_true(tiny: Tiny, tmp_path: Path) -> None:
         (folder / INDEX).write_text(json.dumps({"weight_map": change(index["weight_map"])}))
         with pytest.raises(EngineError, match=words):
             load_target(folder)
+    names = [f"model-0000{i}-of-00003.safetensors" for i in (1, 2)]
+    one, two = (load_file(folder / name) for name in names)
+    (folder / INDEX).write_text(json.dumps(index))
+    twice = next(iter(one))
+    save_file(two | {twice: one[twice] + 1}, folder / names[1])
+    with pytest.raises(EngineError, match=rf"holds {twice} twice, in {names[0]} and in {names[1]}; fix: keep the one"):
+        load_target(folder)
     (folder / INDEX).write_text("{")
     with pytest.raises(EngineError, match="cannot be read as JSON"):
         load_target(folder)
@@ -127,12 +146,11 @@ def test_a_draft_of_another_target_is_refused(tiny: Tiny, tmp_path: Path) -> Non
     target = load_target(tiny.target)
     mark = fingerprint(target)
     assert mark == fingerprint(load_target(tiny.target, dtype=torch.bfloat16))
-    mine = copy(
-        tiny.draft, tmp_path / "mine", config=lambda c: c | {"target_fingerprint": mark, "num_target_layers": 3}
-    )
+    assert mark == fingerprint(load_target(tiny.target, share=Share(rank=1, size=2)))
+    mine = copy(tiny.draft, tmp_path / "mine", config=lambda c: c | made_for(target) | {"num_target_layers": 3})
     assert isinstance(load_draft(mine, target), BlockDraft)
     other = load_target(build(tmp_path / "other", seed=1).target)
-    with pytest.raises(EngineError, match=r"has target_fingerprint .*; fix: use the target's own draft"):
+    with pytest.raises(EngineError, match=r"has target_fingerprint .*: it was made for another one; fix: use the"):
         load_draft(mine, other)
     load_draft(tiny.draft, other)  # nothing recorded, and the shapes fit
     for change, words in (
@@ -183,8 +201,6 @@ def test_a_draft_among_its_targets_tensors(tiny: Tiny, tmp_path: Path) -> None:
     draft = json.loads((tiny.draft / "config.json").read_text())
     fields = {FIELDS[k]: draft[k] for k in FIELDS} | {"enable_confidence_head": True}
     folder = copy(tiny.target, tmp_path / "both", config=lambda c: multimodal(c | fields))
-    from safetensors.torch import load_file
-
     nested = {f"language_model.{n}": t for n, t in load_file(tiny.target / SINGLE).items()}
     write(folder, nested | inline(load_file(tiny.draft / SINGLE)), shards=3)
     target = load_target(folder)
