@@ -448,8 +448,8 @@ def golden_diff(
     """Compare two golden curves K by K."""
     from evalkit import golden
 
-    one, two = (golden.read_curve(golden.find_file(word)) for word in (old, new))
-    print(golden.diff_text(one, two))
+    one, two = (golden.read_curves(golden.find_file(word)) for word in (old, new))
+    print("\n".join(golden.diff_text(a, b) for a, b in golden.pair_curves(one, two)))
 
 
 @baseline_app.command("record")

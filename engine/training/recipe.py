@@ -33,7 +33,7 @@ from engine.training.draft import DraftPlan, train_draft
 from engine.training.eagle3 import Eagle3Plan, Eagle3Shape, train_eagle3
 from engine.training.target import SettlePlan, TargetPlan, settle_target, train_target
 from engine.training.text import EOS, MASK, PAD, QA, Stream, load_tokenizer, prompt, train_tokenizer
-from engine.weights import draft_names, load_target, save_checkpoint, target_names
+from engine.weights import draft_names, load_target, made_for, save_checkpoint, target_names
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -225,8 +225,8 @@ def outputs_stage(recipe: Recipe, chunk: int = 2000) -> list[QA]:
 
 def draft_stage(recipe: Recipe, shape: DraftShape, tok: Tokenizer, outputs: list[QA]) -> None:
     folder = recipe.out / shape.name
-    write_config(folder, shape.config())
     target = load_target(recipe.out / "target")
+    write_config(folder, shape.config() | made_for(target))
     draft = seeded(lambda: BlockDraft(load_draft_config(folder), target.embed, target.head), seed=1)
     torch.nn.init.zeros_(draft.markov_out.weight)
 
@@ -239,7 +239,7 @@ def eagle3_stage(recipe: Recipe, tok: Tokenizer, outputs: list[QA]) -> None:
     """The EAGLE3 draft; its head starts as the target's."""
     shape, folder = recipe.eagle3, recipe.out / recipe.eagle3.name
     target = load_target(recipe.out / "target")
-    write_config(folder, shape.config(target.cfg.raw))
+    write_config(folder, shape.config(target.cfg.raw) | made_for(target))
     cfg = load_eagle3_config(folder)
     draft = seeded(lambda: Eagle3Draft(cfg, target.embed, cfg.capture(target.cfg.num_layers)), seed=1)
     draft.head.weight.data.copy_(target.head.weight)
@@ -271,7 +271,8 @@ def calibrate_stage(recipe: Recipe, shape: DraftShape) -> None:
         fitted = fit_temperatures(*steps_of(LLM(config).generate(requests), MAX_K))
         file.write_text(json.dumps(fitted))
         recipe.say(f"{shape.name}: confidence temperatures {fitted}")
-    write_config(folder, shape.config() | {"confidence_temperatures": json.loads(file.read_text())})
+    config = json.loads((folder / "config.json").read_text())
+    write_config(folder, config | {"confidence_temperatures": json.loads(file.read_text())})
 
 
 def summary_stage(recipe: Recipe) -> None:

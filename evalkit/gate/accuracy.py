@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evalkit import stats
-from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, mark, score_bit
+from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, by_name, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.fingerprint import ACCURACY, Difference, accuracy_fingerprint, in_words
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, decide, points, what_would_tell
@@ -146,9 +146,6 @@ def _sequential_p(found: Followed, spec: GateSpec) -> str:
 
 
 def _own_baseline(run: Run) -> str:
-    """How to get a baseline that fits: by the command where its options say all, else from a run like this one."""
-    cell = run.cell
-    plain = not cell.get("data") and not cell.get("temperature") and not cell.get("limit") and not mark(run, "shots")
-    if plain and cell.get("task") == "gradeschool":
-        return baseline_fix(run)
-    return f"make a K=0 float32 run with the same options, then evalkit gate {run.id} --baseline THAT_RUN"
+    """How to get a baseline that fits."""
+    command = baseline_fix(run)
+    return command if by_name(run) else f"{command}, or evalkit gate {run.id} --baseline THAT_RUN"

@@ -7,7 +7,8 @@ from typing import Any
 
 from evalkit import stats
 from evalkit.acceptance import AcceptanceStats
-from evalkit.baseline import mark
+from evalkit.baseline import REAL, by_name, mark
+from evalkit.config import DRAFTS
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import acceptance_fingerprint, shown
 from evalkit.gate.common import INCONCLUSIVE, checked, decide
@@ -22,7 +23,8 @@ def length_check(
     """Accepted length over golden against 1 - margin, both uncertain: Fieller's test."""
     margin, length = spec.length_margin, found.accepted_length
     assert length is not None
-    fix = record_command(str(run.cell.get("target")), k, str(run.cell.get("draft")))
+    named = by_name(run) and run.cell.get("draft") in DRAFTS
+    fix = record_command(str(run.cell["target"]), k, str(run.cell["draft"])) if named else _own_golden(run)
     expected = f"accepted length at most {100 * margin:g} % below golden"
     words = f"accepted length {length:.3f}"
     numbers: dict[str, Any] = {"accepted_length": length, "se": found.se}
@@ -31,6 +33,8 @@ def length_check(
     def check(outcome: Outcome, more: str) -> Check:
         return checked("accepted length", outcome, expected, words, f"{words} {more}", **numbers)
 
+    if run.forced:
+        return check(INCONCLUSIVE, f"was drawn, not verified: nothing to compare; fix: {REAL}")
     if golden is None:
         return check(INCONCLUSIVE, f"and no golden value to compare it with at K={k}; fix: {fix}")
     target = str(run.cell.get("target"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evalkit.baseline import FLEXIBLE, STRICT, Baseline, score_bit
+from evalkit.baseline import FLEXIBLE, REAL, STRICT, Baseline, score_bit
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import docs_sha
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, share_check
@@ -81,6 +81,10 @@ def truncated(answered: Sequence[Sample], spec: GateSpec) -> Check:
 
 
 def broken_scores(answered: Sequence[Sample]) -> Check | None:
+    expected = "a score of 0 or 1 for every answer"
+    if any(s.forced for s in answered):
+        words = "acceptance was forced, so no text was scored"
+        return checked("scores", FAIL, expected, words, f"{words}; nothing is compared; fix: {REAL}", broken=0)
     broken = []
     for sample in answered:
         try:
@@ -92,7 +96,6 @@ def broken_scores(answered: Sequence[Sample]) -> Check | None:
     if answered and not broken:
         return None
     message = f"{len(broken)} of {len(answered)} scores are no scores: {broken[0]}" if broken else "no score at all"
-    expected = "a score of 0 or 1 for every answer"
     return checked("scores", FAIL, expected, message, f"{message}; nothing is compared", broken=len(broken))
 
 

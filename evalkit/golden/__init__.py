@@ -20,7 +20,15 @@ from evalkit.golden.defaults import (
     golden_path,
     published,
 )
-from evalkit.golden.describe import check_file, check_scores_text, check_text, diff_text, find_file, show_text
+from evalkit.golden.describe import (
+    check_file,
+    check_scores_text,
+    check_text,
+    diff_text,
+    find_file,
+    pair_curves,
+    show_text,
+)
 from evalkit.golden.header import Header, Sampling, read_header
 from evalkit.golden.read import is_reference_scores, read_curve, read_curves
 from evalkit.golden.record import NEVER_WORKED, curve_of, record_curve
@@ -52,6 +60,7 @@ __all__ = [
     "golden_path",
     "is_reference_scores",
     "lookup",
+    "pair_curves",
     "published",
     "read_curve",
     "read_curves",

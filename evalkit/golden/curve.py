@@ -10,6 +10,7 @@ from typing import Any
 
 from evalkit.acceptance.distribution import implied_groups
 from evalkit.baseline import mark
+from evalkit.config import TARGETS
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
 from evalkit.golden.header import Header
@@ -162,7 +163,9 @@ def lookup(curve: Curve, k: int, mode: str | None = None) -> GoldenValue:
         have = ", ".join(f"K={x}" for x in sorted(curve.values[mode]))
         raise EvalkitError(
             f"{curve.place} has no value at K={k} for {mode} (has {have}); nothing is interpolated",
-            record_command(curve.model, k),
+            record_command(curve.model, k)
+            if curve.model in TARGETS
+            else f"judge a run at a K that it has, or record it: evalkit golden record RUN_AT_K{k} --output FILE",
         )
     return curve.values[mode][k]
 
