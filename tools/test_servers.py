@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 from tools.realservers import evidence, install, servers  # noqa: E402
 from tools.realservers.case import Found, Setting, equal, since, texts  # noqa: E402
 from tools.realservers.install import Failed, Skip  # noqa: E402
+from tools.realservers.page import markdown, rows_table  # noqa: E402
 from tools.realservers.start import started  # noqa: E402
 from tools.realservers.vllm_case import vllm  # noqa: E402
 
@@ -148,6 +149,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def case(s: Setting, name: str) -> str:
     """Runs one case, prints and keeps what it found: PASS, SKIP or FAIL."""
     title, check = CASES[name]
+    stored = s.folder / f"{name}.json"
+    stored.unlink(missing_ok=True)
     rows: list[evidence.Row] = []
     lines: list[str] = []
     verdict: list[str] = []
@@ -162,14 +165,14 @@ def case(s: Setting, name: str) -> str:
         return "FAIL"
     kept = {"title": title, "rows": [asdict(r) for r in rows], "lines": lines, "verdict": verdict,
             "skipped": skipped}  # fmt: skip
-    (s.folder / f"{name}.json").write_text(json.dumps(kept, indent=1))
-    print(f"SKIP {name}: {skipped}" if skipped else f"PASS {name}: {'; '.join(lines) or rows[0]}", flush=True)
+    stored.write_text(json.dumps(kept, indent=1))
+    if rows:
+        print(rows_table(kept["rows"]))
+    print(f"SKIP {name}: {skipped}" if skipped else f"PASS {name}: {'; '.join(lines) or 'see the table'}", flush=True)
     return "SKIP" if skipped else "PASS"
 
 
 def write(folder: Path) -> None:
-    from tools.realservers.page import markdown
-
     found = []
     for name, (_, check) in CASES.items():
         if (path := folder / f"{name}.json").is_file():

@@ -14,7 +14,7 @@ from evalkit.console import run_rows
 from evalkit.errors import EvalkitError
 from evalkit.gate import judge
 from evalkit.golden import Curve, GoldenValue, read_curve, record_curve
-from evalkit.records import Outcome, RequestCounts, Run, Sample
+from evalkit.records import Outcome, RequestCounts, Run, Sample, StepRecord
 from evalkit.runfile import pack_sample, unpack_sample
 from evalkit.servers.counters import Reading
 from evalkit.show import run_text
@@ -155,3 +155,19 @@ def test_doubtful_or_short_counters_are_no_golden_and_say_why(tmp_path, words, s
     with pytest.raises(EvalkitError) as e:
         recorded(run_of(reading(**words)), tmp_path / "m_dspark.yaml")
     assert said in e.value.what and e.value.fix and not list(tmp_path.iterdir())
+
+
+def test_replies_that_tell_more_than_the_counters_are_no_evidence():
+    """Counters may hold more than replies (steps behind a stop string), never less."""
+    steps = (StepRecord(k=K, accepted=2, accepted_trimmed=2), StepRecord(k=K, accepted=1, accepted_trimmed=1))
+    slices = {"slices": (), "overlap": 1.0, "drafts": 4 * 2 * N}
+    exact = run_of(reading(steps=2 * N, accepted=3 * N, **slices), steps=steps)
+    assert of_run(exact).source == "steps" and of_run(exact).problems == ()
+    short = run_of(reading(steps=2 * N, accepted=3 * N - 1, **slices), steps=steps)
+    (problem,) = of_run(short).problems
+    assert "360 accepted drafts in 240 verify steps" in problem and "one of them lies" in problem
+    assert checks(short)["acceptance source"].outcome is Outcome.INCONCLUSIVE
+    half = run_of(reading(steps=N, accepted=N, requests=N // 2, **slices), steps=steps)
+    assert of_run(half).problems == (), "the counters of a session whose server died are lost"
+    restarted = run_of(reading(steps=5, accepted=5, problems=("the server was restarted",), slices=()), steps=steps)
+    assert of_run(restarted).problems == ()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.api import Completion
 
 K, TOKENS = 4, 96
-TASK = ROOT / "tasks" / "gsm8k" / "gsm8k.yaml"
+TASK = ROOT / "tasks" / "gsm8k" / "task.yaml"
 
 
 def vllm(s: Setting) -> Found:
@@ -35,19 +35,34 @@ def vllm(s: Setting) -> Found:
     task = without_stops(s.folder)
     mine, _ = evidence.evaluate("whole-in-process", s.folder, *words(s, model, str(task)), "--threads", "1")
     server = servers.vllm(s.folder, model, name="smollm2", k=K)
+    more = (*evidence.at(server), "--concurrency", "4")
     with started(server, s.folder / "vllm.log"):
         before = evidence.counted(server)
-        theirs, _ = evidence.evaluate("whole-vllm", s.folder, *words(s, model, str(task)), *evidence.at(server),
-                                      "--concurrency", "4")  # fmt: skip
+        theirs, _ = evidence.evaluate("whole-vllm", s.folder, *words(s, model, str(task)), *more)
         page = since(before, evidence.counted(server))
-    rows.append(evidence.row(f"{server.label}, no stops", "SmolLM2-135M", theirs, page))
+        stopped, _ = evidence.evaluate("stops-vllm", s.folder, *words(s, model, "gsm8k"), *more)
+        few = words(s, model, "gsm8k_inferencex", limit=min(5, s.limit))
+        chat, _ = evidence.evaluate("chat-vllm", s.folder, *few, *more, "--endpoint", "chat")
+    for what, found in (("no stops", theirs), ("steps by reply", stopped), ("gsm8k_inferencex, chat", chat)):
+        rows.append(evidence.row(f"{server.label}, {what}", "SmolLM2-135M", found, page if found is theirs else None))
     lines.append(texts(mine, theirs, f"{server.label} without stops"))
-    return rows, [*lines, *stepwise(s, model, task, theirs)], verdict
+    return rows, [*lines, *stepwise(s, model, task, theirs), behind_stops(stopped)], verdict
 
 
-def words(s: Setting, model: Path, task: str) -> tuple[str, ...]:
+def behind_stops(run: evidence.Run) -> str:
+    """One line on counters against replies where stop strings end answers. Raises Failed where replies tell more."""
+    tells, told = [x for q in run.samples for x in told_by(q)], run.counters["acceptance"]
+    steps, accepted = told["steps"] - len(tells), told["accepted"] - sum(a for _, a in tells)
+    ended = sum(bool(q.stop_hit) for q in run.samples)
+    if steps < 0 or accepted < 0:
+        raise Failed(f"vLLM's replies tell {-steps} steps and {-accepted} drafts more than its counters")
+    return (f"with stop strings, which end {ended} of {len(run.samples)} answers, vLLM's counters have {steps} steps "
+            f"and {accepted} accepted drafts that no reply tells: made behind a stop")  # fmt: skip
+
+
+def words(s: Setting, model: Path, task: str, limit: int = 0) -> tuple[str, ...]:
     return ("--model", str(model), "--k", str(K), "--draft", "ngram", "--task", task, "--data", str(s.data),
-            "--limit", str(s.limit), "--max-tokens", str(TOKENS), "--batch", "4")  # fmt: skip
+            "--limit", str(limit or s.limit), "--max-tokens", str(TOKENS), "--batch", "4")  # fmt: skip
 
 
 def started_by_evalkit(s: Setting, model: Path, python: Path) -> tuple[evidence.Run, list[str]]:

@@ -67,7 +67,7 @@ async def find_model(client: Client, wanted: str, pages: dict[str, Any] | None =
     if status != 200:
         raise Trouble("no model", f"/v1/models gives {f'HTTP {status}' if status else text[:120]}", gone=not status)
     try:
-        listed = {str(m["id"]): m for m in json.loads(text)["data"]}
+        listed = {str(m["id"]): m for m in json.loads(client.key.hide(text))["data"]}
         ids = list(listed)
     except (ValueError, KeyError, TypeError):
         raise Trouble("no model", "/v1/models is not in OpenAI's form") from None
@@ -102,7 +102,7 @@ async def _version(client: Client, profile: Profile, found: Found) -> None:
     for path in ("/server_info", "/get_server_info", "/version", "/props"):
         status, text = await client.page(path)
         try:
-            told = json.loads(text) if status == 200 else None
+            told = json.loads(client.key.hide(text)) if status == 200 else None
         except ValueError:
             continue
         if not isinstance(told, dict):
