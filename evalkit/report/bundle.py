@@ -138,7 +138,7 @@ def _pick(s: Subject, count: int) -> list[int]:
     """Places of the samples that stay: the ones to read first, then an even spread of the others."""
     first, rest = [], []
     for i, sample in enumerate(s.run.samples):
-        changed = change_of(sample, s.baseline) is not None
+        changed = change_of(sample, s.partner) is not None
         plain = sample.canonical is None or sample.canonical.disagreement == ""
         (first if changed or sample.error or not plain or sample.finish_reason == "length" else rest).append(i)
     if len(first) >= count:
@@ -152,7 +152,7 @@ def _pick(s: Subject, count: int) -> list[int]:
 def _row(s: Subject, sample: Sample, question: int, room: Room) -> dict[str, Any]:
     """One sample, and the place of its question. Absent keys mean nothing: the script knows each of them."""
     bucket = bucket_of(sample)
-    change = change_of(sample, s.baseline)
+    change = change_of(sample, s.partner)
     right = sample.scores.get(STRICT)
     row: dict[str, Any] = {
         "d": sample.doc_id,

@@ -116,7 +116,13 @@ def _answers(s: Subject) -> tuple[str, str]:
         )
         return f"{_pt(x['difference'])} pt", f"{words}; margin \u2212{100 * float(x['margin']):g} pt"
     span = text.wilson(correct, n)
-    return f"{correct / n:.4f}", f"strict-match {own}, 95 % {span}; compared with no baseline"
+    return f"{correct / n:.4f}", f"strict-match {own}, 95 % {span}; {_uncompared(s)}"
+
+
+def _uncompared(s: Subject) -> str:
+    if s.not_comparable:
+        return f"not comparable with the baseline (baseline / this run: {s.not_comparable})"
+    return "compared with no baseline"
 
 
 def _pt(value: float) -> str:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from evalkit import stats
 from evalkit.baseline import STRICT
+from evalkit.lossless import first_difference
 from evalkit.records import Run, Sample
 from evalkit.report import text
 from evalkit.report.best import LengthDifference, length_difference
 from evalkit.report.samples import gold_answer
+from evalkit.report.subsets import Subset, of_pairs
 from evalkit.report.text import Table
 
 SHOWN = 40  # flips and divergences listed in the page; the sample list has all
@@ -26,7 +28,7 @@ class Divergence:
     left: str
     right: str
     flipped: str  # gained | lost | ""
-    gap: float | None = None  # A's top-two logit gap there, where A recorded it: small is a tie, wide a bug
+    gaps: tuple[float | None, float | None] = (None, None)  # top-two logit gap there of A and of B, where recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class Comparison:
     same_text: int
     texts: int  # pairs with two texts
     divergences: tuple[Divergence, ...]
+    categories: tuple[Subset, ...]
 
 
 def compare(a: Run, b: Run) -> Comparison:
@@ -66,6 +69,7 @@ def compare(a: Run, b: Run) -> Comparison:
         interval=stats.tango_interval(len(gained), len(lost), n) if n else None,
         length=length_difference(b, a), same_text=sum(x.text == y.text for x, y in both), texts=len(both),
         divergences=tuple(sorted(parts, key=lambda d: (not d.flipped, d.at, d.doc_id))),
+        categories=of_pairs(scored),
     )  # fmt: skip
 
 
@@ -74,11 +78,15 @@ def first_divergence(a: Sample, b: Sample, flipped: str = "") -> Divergence | No
     if a.text == b.text:
         return None
     left, right, unit = (a.pieces, b.pieces, "token") if a.pieces and b.pieces else (a.text, b.text, "character")
-    at = next((i for i, (x, y) in enumerate(zip(left, right, strict=False)) if x != y), min(len(left), len(right)))
+    at = first_difference(left, right)
+    if at is None:  # the same tokens, and a text that was cut elsewhere
+        left, right, unit = a.text, b.text, "character"
+        at = first_difference(left, right) or 0
     width = 1 if unit == "token" else 12
     sides = [("".join(s[at : at + width]) if at < len(s) else "(ended)") for s in (left, right)]
+    gaps = [s.gaps[at] if unit == "token" and at < len(s.gaps) else None for s in (a, b)]
     return Divergence(doc_id=b.doc_id, unit=unit, at=at + 1, left=sides[0], right=sides[1], flipped=flipped,
-                      gap=a.gaps[at] if unit == "token" and at < len(a.gaps) else None)  # fmt: skip
+                      gaps=(gaps[0], gaps[1]))  # fmt: skip
 
 
 def flip_table(found: Comparison) -> Table:
@@ -136,16 +144,20 @@ def divergence_table(found: Comparison, limit: int = SHOWN) -> Table:
     """Where the texts part, flipped answers first."""
     rows = tuple(
         (f"#{d.doc_id}", d.flipped or "same score", f"{d.unit} {text.count(d.at)}", _quoted(d.left), _quoted(d.right),
-         "not recorded" if d.gap is None else f"{d.gap:.4f}")
+         *(_gap(gap) for gap in d.gaps))
         for d in found.divergences[:limit]
     )  # fmt: skip
     n = len(found.divergences)
     rest = f", the first {limit} shown" if n > limit else ""
     return Table(
-        name="divergences", caption=f"First divergence of {text.count(n)} texts{rest}", align="llrllr", rows=rows,
-        columns=("sample", "score", "first differs at", "A has", "B has", "A's top-two gap"),
+        name="divergences", caption=f"First divergence of {text.count(n)} texts{rest}", align="llrllrr", rows=rows,
+        columns=("sample", "score", "first differs at", "A has", "B has", "A's top-two gap", "B's top-two gap"),
         missing="No text differs." if found.texts else "No question has an answer in both runs.",
     )  # fmt: skip
+
+
+def _gap(value: float | None) -> str:
+    return "not recorded" if value is None else f"{value:.4f}"
 
 
 def _quoted(words: str) -> str:

@@ -104,7 +104,12 @@ def _entries(s: Subject) -> dict[str, Entry]:
 def _difference(s: Subject) -> Entry:
     pairs = s.pairs
     if pairs is None:
-        return Entry(text="no baseline" if s.baseline is None else "not comparable")
+        if s.baseline is None:
+            return Entry(text="no baseline")
+        names = [d.name.removesuffix("_sha").replace("_", " ") for d in s.differences]
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        why = f"of another {', '.join(names[:2])}{more}" if names else "no question in common"
+        return Entry(text="not comparable", note=f"baseline {why}" if names else why)
     difference = (pairs.up - pairs.down) / pairs.n
     span = stats.tango_interval(pairs.up, pairs.down, pairs.n)
     return Entry(text=f"{100 * difference:+.2f}", sort=difference,

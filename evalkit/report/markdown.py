@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from evalkit.report import best, cards, compare, drafts, grid, tables, text
+from evalkit.report import best, cards, checks, compare, drafts, grid, subsets, tables, text
 from evalkit.report.subject import Subject
 from evalkit.report.text import Table, inline
 
@@ -20,7 +20,7 @@ def page_markdown(found: Sequence[Subject]) -> str:
     if len(found) == 1:
         (s,) = found
         parts += [_cards(s), *(_checks(s))]
-        parts += [_table(tables.score_table(s.run, s.baseline)), *_warned(s)]
+        parts += [_table(tables.score_table(s.run, s.partner, s.not_comparable)), *_warned(s)]
     else:
         chosen = best.best_of(found)
         parts.append(_sweep(found, chosen))
@@ -34,6 +34,7 @@ def page_markdown(found: Sequence[Subject]) -> str:
         parts += _checks(s) if len(found) > 1 else []
         parts += [_table(drafts.acceptance_table(s.acceptance, s.view))] if s.acceptance.steps else []
         rows = [(f.name, f.value) for f in tables.configuration(s.run)]
+        parts += [_table(subsets.table(s.categories))] if s.categories else []
         parts += [_rows(("setting", "value"), "ll", rows), _block(tables.reproduce(s.run)), "</details>\n"]
     return "\n".join(parts)
 
@@ -46,13 +47,14 @@ def _cards(s: Subject) -> str:
 def _checks(s: Subject) -> list[str]:
     if s.verdict is None:
         return []
-    rows = [(c.name, c.outcome.value, c.expected, c.found, tables.paired_words(c)) for c in s.verdict.checks]
+    rows = [row.cells for row in checks.rows(s.verdict)]
     notes = "".join(f"- {inline(note)}\n" for note in s.verdict.notes)
-    return [_rows(("check", "outcome", "expected", "found", "paired"), "llllr", rows), *([notes] if notes else [])]
+    return [_rows(checks.COLUMNS, checks.ALIGN, rows), *([notes] if notes else [])]
 
 
 def _warned(s: Subject) -> list[str]:
-    return [f"> {inline(s.label)}: {inline(words)}\n" for words in tables.warnings(s.run)]
+    return [f"> {inline(s.label)}: {inline(words)}\n" for words in (*tables.warnings(s.run),
+            *subsets.warnings(s.categories))]  # fmt: skip
 
 
 def _sweep(found: Sequence[Subject], chosen: Sequence[best.Best]) -> str:
@@ -68,6 +70,7 @@ def _comparison(found: Sequence[Subject]) -> list[str]:
     return [
         f"A is {inline(a.label)} (run {inline(a.run.id)}), B is {inline(b.label)} (run {inline(b.run.id)}).\n",
         _table(compare.flip_table(made)), _table(compare.figures_table(made)),
+        *([_table(subsets.table(made.categories, "B", "A"))] if any(c.told for c in made.categories) else []),
         HIDDEN.format("Answers that flipped, and where the texts part"),
         _table(compare.flipped_table("lost", made.lost)), _table(compare.flipped_table("gained", made.gained)),
         _table(compare.divergence_table(made)), "</details>\n",

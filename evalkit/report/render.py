@@ -14,9 +14,10 @@ from markupsafe import Markup
 
 from evalkit.acceptance import by_category
 from evalkit.baseline import Baseline, ReferenceScore, atomic_write
+from evalkit.gate import GateSpec
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Run, Verdict
-from evalkit.report import best, bundle, cards, compare, drafts, figures, grid, samples, tables, text
+from evalkit.report import best, bundle, cards, checks, compare, drafts, figures, grid, samples, subsets, tables, text
 from evalkit.report.subject import Subject, label_of
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -58,7 +59,7 @@ def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundl
         headline=cards.headline(found),
         title=title(found),
         contents=_contents(found),
-        warnings=[f"{s.label}: {w}" if not single else w for s in found for w in tables.warnings(s.run)],
+        warnings=[f"{s.label}: {w}" if not single else w for s in found for w in warnings(s)],
         cards=cards.cards(found[0]) if single else (),
         matrices=grid.matrices(rows),
         columns=grid.columns(found),
@@ -73,6 +74,11 @@ def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundl
         blocks=packed.blocks,
         questions=packed.questions,
     )  # fmt: skip
+
+
+def warnings(s: Subject) -> tuple[str, ...]:
+    """What a reader of this run must know first."""
+    return (*tables.warnings(s.run), *subsets.warnings(s.categories))
 
 
 def title(found: Sequence[Subject]) -> str:
@@ -136,17 +142,19 @@ def _detail(s: Subject) -> dict[str, Any]:
         "index": s.index,
         "label": s.label,
         "outcome": cards.NOT_JUDGED if verdict is None else verdict.outcome.value,
-        "checks": [(c, tables.paired_words(c)) for c in verdict.checks] if verdict else [],
+        "checks": checks.rows(verdict),
         "notes": [*(verdict.notes if verdict else ()), *run.provenance.get("notes", ())],
-        "scores": tables.score_table(run, s.baseline),
+        "scores": tables.score_table(run, s.partner, s.not_comparable),
         "baseline": s.baseline,
+        "not_comparable": s.not_comparable,
         "references": tables.reference_table(run, s.references),
+        "subsets": subsets.table(s.categories),
         "buckets": tables.bucket_table(run),
         "errors": samples.error_table(run, s.index),
         "disagreement": tables.disagreement_table(run),
         "golden_missing": s.view.missing if s.k else (),
         "drafts": _draft_parts(s) if s.acceptance.steps and s.acceptance.histogram else None,
-        "flips": samples.flips_table(run, s.baseline, s.index),
+        "flips": samples.flips_table(run, s.partner, s.index),
         "facts": tables.configuration(run),
         "provenance": tables.provenance(run),
         "reproduce": tables.reproduce(run),
@@ -175,6 +183,7 @@ def _comparison(found: Sequence[Subject]) -> dict[str, Any]:
         "b": b,
         "flips": compare.flip_table(made),
         "figures": compare.figures_table(made),
+        "subsets": subsets.table(made.categories, "B", "A"),
         "lost": compare.flipped_table("lost", made.lost),
         "gained": compare.flipped_table("gained", made.gained),
         "n_lost": len(made.lost),
@@ -224,6 +233,8 @@ def _environment() -> jinja2.Environment:
     environment.filters["keep_together"] = _keep_together
     environment.filters["markup"] = Markup  # of our own figures only
     environment.globals["icons"] = ICONS
+    environment.globals["tie_gap"] = f"{GateSpec().tie_gap:g}"
+    environment.globals["check_columns"] = checks.COLUMNS
     return environment
 
 

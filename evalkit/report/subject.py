@@ -10,9 +10,11 @@ from typing import Any
 from evalkit.acceptance import AcceptanceStats, Group, Position, by_answer_length, of_run, positions
 from evalkit.acceptance.columns import Steps, steps_of
 from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
+from evalkit.fingerprint import Difference, in_words
+from evalkit.gate.accuracy import baseline_differences
 from evalkit.golden import Curve, GoldenValue, Standards
 from evalkit.records import Run, Verdict
-from evalkit.report import drafts, samples, text
+from evalkit.report import drafts, samples, subsets, text
 
 LABEL = 60  # characters
 
@@ -59,8 +61,27 @@ class Subject:
         return drafts.golden_view(self.golden, self.k, mark(self.run, "mode")) if self.k else drafts.GoldenView()
 
     @cached_property
+    def differences(self) -> tuple[Difference, ...]:
+        """In what the baseline is of another setting than the run: then no difference to it means anything."""
+        return baseline_differences(self.baseline, self.run) if self.baseline is not None else ()
+
+    @property
+    def not_comparable(self) -> str:
+        """The same in words, the baseline's value first; "" where nothing differs."""
+        return in_words(self.differences)
+
+    @cached_property
+    def partner(self) -> Baseline | None:
+        """The baseline, where the run's answers may stand beside its own."""
+        return None if self.differences else self.baseline
+
+    @cached_property
     def pairs(self) -> samples.Paired | None:
-        return samples.pair(self.run, self.baseline, STRICT)
+        return samples.pair(self.run, self.partner, STRICT)
+
+    @cached_property
+    def categories(self) -> tuple[subsets.Subset, ...]:
+        return subsets.by_category(self.run, self.partner)
 
     @cached_property
     def scored(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from evalkit.baseline import FLEXIBLE, STRICT, Baseline, ReferenceScore, mark
 from evalkit.config import DRAFTS, TARGETS
 from evalkit.disagreement import MEANING
 from evalkit.fingerprint import verify_facts
-from evalkit.records import Bucket, Check, Run
+from evalkit.records import Bucket, Run
 from evalkit.report import text
 from evalkit.report.samples import pair, scored
 from evalkit.report.text import Table
@@ -81,28 +81,25 @@ def warnings(run: Run) -> tuple[str, ...]:
     return tuple(out)
 
 
-def paired_words(check: Check) -> str:
-    if not check.numbers.get("paired"):
-        return "unpaired" if "paired" in check.numbers else "\u2013"
-    return text.count(int(check.numbers["paired"]))
-
-
 def score_names(run: Run) -> tuple[str, ...]:
     """strict-match, flexible-extract, then any other that a sample has."""
     found = {name: None for s in run.samples for name in s.scores}
     return (STRICT, FLEXIBLE, *(name for name in found if name not in (STRICT, FLEXIBLE)))
 
 
-def score_table(run: Run, baseline: Baseline | None) -> Table:
-    """Each score with its error and interval, and the baseline's on the same questions."""
+def score_table(run: Run, baseline: Baseline | None, not_comparable: str = "") -> Table:
+    """Each score with its error and interval, and the baseline's on the same questions. `not_comparable` says why
+    there is no baseline where there is one of another setting."""
     rows = []
     for name in score_names(run):
         correct, n = scored(run.samples, name)
         row = (name, text.score(correct, n), text.wilson(correct, n))
         both = pair(run, baseline, name)
         if both is None:
-            why = "no baseline" if baseline is None else "no question in common"
-            rows.append((*row, why, "not compared", "not compared", "0"))
+            why = "no question in common" if baseline is not None else "no baseline"
+            why = "of another setting" if not_comparable else why
+            compared = "not comparable" if not_comparable else "not compared"
+            rows.append((*row, why, compared, compared, "0"))
             continue
         span = stats.tango_interval(both.up, both.down, both.n)
         difference = f"{text.signed((both.up - both.down) / both.n)} ({text.interval(span.low, span.high, plus=True)})"
@@ -259,7 +256,11 @@ def provenance(run: Run) -> tuple[Fact, ...]:
     facts.append(("fingerprint", prints.get("hash")))
     facts += [(name.replace("_", " "), value) for name, value in prints.items() if name.endswith(("_sha", "_hash"))]
     facts += [("device", device)]
-    facts += [(name, _here(value)) for name, value in where.items() if name not in ("command", "device", "notes")]
+    facts += [
+        (name.replace("_", " "), _here(value))
+        for name, value in where.items()
+        if name not in ("command", "device", "notes")
+    ]
     speed = f", {text.speed(run.output_tokens, run.seconds)}" if run.seconds > 0 and run.output_tokens else ""
     took = f"{text.duration(run.seconds)} for {text.count(run.output_tokens)} output tokens{speed}"
     facts.append(("generation", took if run.seconds > 0 else "time not recorded"))

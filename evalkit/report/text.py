@@ -110,7 +110,7 @@ def plain(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {plain(inner) if inner != '' else 'absent'}" for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(repr(item) if isinstance(item, str) else str(item) for item in value)
+        return ", ".join(repr(item) if isinstance(item, str) else plain(item) for item in value)
     return str(value)
 
 

@@ -11,7 +11,9 @@ from evalkit import stats
 from evalkit.baseline import STRICT
 from evalkit.records import Run
 from evalkit.report import best, compare
-from tests.evalkit.report.makers import make_run, make_subject
+from evalkit.report.markdown import page_markdown
+from evalkit.report.render import render_page
+from tests.evalkit.report.makers import Reader, make_run, make_subject
 
 
 def wrong_at(run: Run, docs: set[int], name: str) -> Run:
@@ -59,14 +61,34 @@ def test_first_divergence_is_by_token_where_tokens_are_stored() -> None:
     b = replace(a, text="one two four", pieces=("one", " two", " four"))
     found = compare.first_divergence(a, b, "lost")
     assert found is not None and (found.unit, found.at, found.left, found.right) == ("token", 3, " three", " four")
-    assert found.gap is None
-    told = compare.first_divergence(replace(a, gaps=(3.0, 2.0, 0.25)), b)
-    assert told is not None and told.gap == 0.25
+    assert found.gaps == (None, None)
+    told = compare.first_divergence(replace(a, gaps=(3.0, 2.0, 0.25)), replace(b, gaps=(3.0, 2.0, 0.125, 4.0)))
+    assert told is not None and told.gaps == (0.25, 0.125)
     found = compare.first_divergence(replace(a, pieces=()), b)
     assert found is not None and (found.unit, found.at, found.left) == ("character", 9, "three")
     shorter = compare.first_divergence(a, replace(a, text="one two", pieces=a.pieces[:2]))
     assert shorter is not None and shorter.right == "(ended)"
     assert compare.first_divergence(a, a) is None
+
+
+def test_flips_and_gaps_are_on_the_page_and_in_its_markdown() -> None:
+    a = make_run(60, wrong=0)
+    pieces = ("So", " it", " is", " 4")
+    a = replace(a, samples=tuple(
+        replace(s, pieces=pieces, text="".join(pieces), gaps=(9.0, 8.0, 7.0, 0.0625), scores={STRICT: float(i != 5)})
+        for i, s in enumerate(a.samples)
+    ))  # fmt: skip
+    other = {"pieces": (*pieces[:3], " 5"), "text": "So it is 5", "gaps": (9.0, 8.0, 7.0, 3.5)}
+    changed = {i: replace(a.samples[i], **other, scores={STRICT: float(i == 5)}) for i in (3, 4, 5, 9)}
+    b = replace(a, id="b", samples=tuple(changed.get(i, s) for i, s in enumerate(a.samples)))
+    found = [make_subject(r, None, label=f"run {i}", index=i) for i, r in enumerate((a, b))]
+    page, markdown = Reader(render_page(found)).text, page_markdown(found)
+    for told in (page, markdown.replace("&#35;", "#").replace(" | ", " ")):
+        told = told.replace("\u201c", '"').replace("\u201d", '"')
+        assert "60 pairs, exact McNemar p 0.625" in told and "3 lost" in told and "1 gained" in told
+        assert "#3 lost token 4" in told and "#5 gained token 4" in told and '" 4"' in told and '" 5"' in told
+        assert told.count("0.0625 3.5000") == 4 and "First divergence of 4 texts" in told
+    assert "right in A, wrong in B (3)" in markdown and "wrong in A, right in B (1)" in markdown
 
 
 def test_best_is_named_only_where_every_difference_is_shown() -> None:

@@ -19,7 +19,8 @@ from evalkit.baseline import STRICT, Row
 from evalkit.errors import EvalkitError
 from evalkit.gate import judge
 from evalkit.records import Outcome, Run
-from evalkit.report import bundle, drafts, tables, text
+from evalkit.report import bundle, drafts, grid, tables, text
+from evalkit.report.markdown import page_markdown
 from evalkit.report.render import render, render_page, write_page
 from tests.evalkit.report.makers import (
     HOSTILE,
@@ -80,6 +81,27 @@ def test_missing_things_are_said() -> None:
     assert "no question in common" in Reader(make_page(make_run(40, 6, seed=4), baseline=other)).text
 
 
+@pytest.mark.parametrize("key", ["target_sha", "task_sha", "max_tokens", "stop"])
+def test_a_baseline_of_another_setting_is_not_comparable_and_says_why(run: Run, key: str) -> None:
+    run = replace(run, fingerprint={**run.fingerprint, "max_tokens": 128, "stop": ["Question:"]})
+    base = make_baseline(run)
+    other = replace(base, fingerprint={**base.fingerprint, key: "77" * 32})
+    page = render(run, judge(run, baseline=other, golden=None), baseline=other)
+    words = Reader(page).text
+    assert (
+        "Not comparable with baseline gradeschool-m3_gradeschool.baseline.json" in words and f"{key} 77777777" in words
+    )
+    assert "lost, 3 gained" not in words and "strict-match 0.9400" in words and "0.9450" not in words
+    assert {r.get("c") for r in unpacked(page)[0]["rows"]} == {None}
+    one = make_subject(run, None, baseline=other)
+    (row,) = grid.rows([one], ())
+    shown = dict(zip([name for name, _ in grid.columns([one])], row.entries, strict=True))["difference to baseline, pt"]
+    assert shown.text == "not comparable" and key.removesuffix("_sha").replace("_", " ") in shown.note
+    told = page_markdown([one])
+    assert "not comparable" in told and "0.9450" not in told
+    assert "Not comparable" not in Reader(render(run, None, baseline=base)).text
+
+
 def test_a_draft_that_never_proposed_is_said() -> None:
     run = make_run(40)
     run = replace(run, samples=tuple(replace(s, steps=()) for s in run.samples))
@@ -129,7 +151,12 @@ def test_a_verdict_of_the_gate_is_shown_whole(run: Run) -> None:
         said = check.message == f"{check.found}; expected {check.expected}" and check.found in words
         assert (said or check.message in words) and check.expected in words
     assert all(note in words for note in verdict.notes)
-    assert re.search(r"strict-match 0.9400 \(188/200\) 200 ", words)  # the pairs
+    accuracy = next(c.numbers for c in verdict.checks if c.name == "accuracy")
+    low, high = (100 * x for x in accuracy["interval"])
+    row = f"strict-match 0.9400 (188/200) {low:+.1f} .. {high:+.1f} pt (90 %) 1 pt 200"  # interval, margin, pairs
+    assert row in words
+    ratio = next(c.numbers for c in verdict.checks if c.name == "accepted length")["interval"]
+    assert f"{100 * ratio[0]:.1f} .. {100 * ratio[1]:.1f} % (90 %) 5 %" in words
 
 
 def test_a_run_without_a_gate_says_so(run: Run) -> None:
