@@ -271,8 +271,8 @@ def calibrate_stage(recipe: Recipe, shape: DraftShape) -> None:
         fitted = fit_temperatures(*steps_of(LLM(config).generate(requests), MAX_K))
         file.write_text(json.dumps(fitted))
         recipe.say(f"{shape.name}: confidence temperatures {fitted}")
-    config = json.loads((folder / "config.json").read_text())
-    write_config(folder, config | {"confidence_temperatures": json.loads(file.read_text())})
+    written = json.loads((folder / "config.json").read_text())
+    write_config(folder, written | {"confidence_temperatures": json.loads(file.read_text())})
 
 
 def summary_stage(recipe: Recipe) -> None:
