@@ -10,9 +10,15 @@ from engine.config_fields import flags as read_flags
 from engine.config_fields import real, switch, table, whole
 from engine.errors import EngineError
 
+_OTHERS = ("mlp_layer_types", "index_n_heads")
+
 
 def parse_moe(raw: dict[str, Any], path: Path, layers: int) -> MoEConfig | None:
     """The experts of MiniMax-M3; a missing moe_layer_freq means that all layers have them."""
+    other = [n for n in _OTHERS if n in raw]
+    if other and raw.get("moe_layer_freq") is None:  # every layer would get experts, and none an index
+        raise EngineError(f"{path} has {other[0]}: it was written by transformers, which names M3's layers otherwise",
+                          "use the config.json of the published checkpoint")  # fmt: skip
     flags = read_flags(raw, path, "moe_layer_freq", layers, 1)
     if not any(flags):
         return None

@@ -78,6 +78,7 @@ def test_index_sharing_counts_sparse_layers(changes: dict[str, Any], computes: s
         ({"sparse": {"sparse_disable_index_value": False}}, "sparse_disable_index_value False"),
         ({"sparse": {"sparse_topk_blocks": 0}}, "sees 0 blocks"),
         ({"scoring_func": "softmax"}, "routes with 'softmax'"),
+        ({"mlp_layer_types": ["dense"] * 4, "moe_layer_freq": None}, "mlp_layer_types: it was written by transformers"),
         ({"num_experts_per_tok": 9}, "chooses 9 of 8 experts"),
         ({"n_shared_experts": 2, "shared_intermediate_size": 48}, "shared_intermediate_size 48"),
         ({"use_index_cache": True, "index_topk_freq": 0}, "index_topk_freq as 0; fix: give a whole number from 1"),
