@@ -16,6 +16,7 @@ from evalkit.config import TARGETS
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import accuracy_fingerprint
 from evalkit.records import SCHEMA, Run, Sample
+from evalkit.runfile import read_json
 
 GOLDEN_DIR = Path(__file__).resolve().parent.parent / "golden"
 STRICT, FLEXIBLE = "strict-match", "flexible-extract"
@@ -225,10 +226,10 @@ def load_baseline(path: Path) -> Baseline:
     """Reads a baseline; one whose rows do not give its own n and count is refused."""
     fix = "restore the file, or record the baseline again"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise EvalkitError(f"{path} does not exist", "record a baseline first") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
+    except (OSError, ValueError) as e:
         raise EvalkitError(f"{path} cannot be read ({e})", fix) from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__

@@ -157,6 +157,15 @@ def run(
     )  # fmt: skip
     baseline = _asked_to_judge(cell, runs_dir, gate=gate, baseline=baseline, margin=margin)
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
+    try:
+        _tell(made, runs_dir, gate=gate, report=report, baseline=baseline, margin=margin)
+    except KeyboardInterrupt:
+        print(f"interrupted: the run is whole and stored; evalkit gate {made.id} judges it", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def _tell(made: Run, runs_dir: Path, *, gate: bool, report: bool, baseline: Path | None, margin: float | None) -> None:
+    """Prints a run that is done, judges it and writes its report; ends with the verdict's exit code."""
     from evalkit import console
 
     out = console.console()
@@ -527,7 +536,8 @@ def _run(
             cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh, baseline=given, margin=margin, alpha=alpha
         )
     except Interrupted as e:
-        print(f"interrupted: {e}", file=sys.stderr)
+        more = " (without --fresh, which would start anew)" if fresh and e.kept else ""
+        print(f"interrupted: {e}{more}", file=sys.stderr)
         raise typer.Exit(e.exit_code) from None
 
 
@@ -562,7 +572,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"fix: {e.fix}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted: nothing was run", file=sys.stderr)
+        print("interrupted: stopped before it was done", file=sys.stderr)
         return 130
     except OSError as e:
         print(f"error: {e.filename or 'a file'}: {e.strerror or e}", file=sys.stderr)

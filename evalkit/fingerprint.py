@@ -20,12 +20,12 @@ from typing import Any
 
 from evalkit.records import Run
 
-# The engine in this process is asked for plain completions. Runs stored before these three facts were recorded are its.
-ASKED = {"endpoint": "engine", "template": "none", "mode": "none"}
+# The engine in this process is asked for plain completions. Runs stored before these facts were recorded are its.
+ASKED = {"endpoint": "engine", "template": "none", "mode": "none", "bos": "tokenizer"}
 
 ACCURACY = (  # the hash of the task is of its YAML (its version too), prompts and documents; samples pair by document
     "target_sha", "tokenizer_sha", "task", "task_sha", "prompts_sha", "shots", "template", "endpoint", "stop",
-    "max_tokens", "temperature", "top_p", "top_k", "mode",
+    "max_tokens", "temperature", "top_p", "top_k", "mode", "bos",
 )  # fmt: skip
 ACCEPTANCE = (*ACCURACY, "draft_method", "draft_sha", "k", "draft_width")
 SERVED = (

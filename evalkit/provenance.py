@@ -23,6 +23,7 @@ from evalkit.fingerprint import ASKED, docs_sha, sha256_json, verify_facts
 from evalkit.servers.identity import PROTOCOL, weights
 
 PACKAGES = ("torch", "triton", "lm-eval", "transformers", "datasets", "tokenizers", "numpy", "scipy")
+SERVER_ONLY = ("mode", "bos")  # of ASKED: facts that the engine in this process leaves to its tokenizer and template
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
@@ -68,7 +69,11 @@ def fingerprint(
         "quant": engine.quant,
         "dtype": settings.get("dtype", engine.dtype),
         "device": settings.get("device", engine.device),
-        **{name: settings.get(name, default) for name, default in ASKED.items() if name != "mode" or name in settings},
+        **{
+            name: settings.get(name, default)
+            for name, default in ASKED.items()
+            if name not in SERVER_ONLY or name in settings
+        },
         "temperature": cell.temperature,
         "top_p": cell.top_p,
         "top_k": cell.top_k,

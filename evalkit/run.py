@@ -42,7 +42,8 @@ class Interrupted(Exception):
 
     def __init__(self, *, kept: int, total: int, number: int) -> None:
         self.kept, self.total, self.exit_code = kept, total, 128 + number
-        super().__init__(f"{kept} of {total} samples kept; the same command continues")
+        told = f"{kept} of {total} samples kept; the same command continues"
+        super().__init__(told if kept else "no sample was finished; the same command starts again")
 
 
 class Watcher(Protocol):

@@ -191,6 +191,8 @@ def read_json(text: str | bytes) -> Any:
     """Parsed JSON. NaN and Infinity, which only Python's reader takes, are a ValueError that names their key."""
     try:
         return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     except _NotFinite:
         where = next(_not_finite(json.loads(text), ""))
         raise ValueError(f"{where} is no finite number") from None

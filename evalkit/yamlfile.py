@@ -25,8 +25,6 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"it is no YAML: {' '.join(str(e).split())}") from None
     except RecursionError:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels") from None
-    except TypeError as e:  # a key that is a list
-        raise ValueError(f"it has a key that is none ({e})") from None
     if odd := next(_not_finite(value, ""), None):
         raise ValueError(f"{odd[0]} is {odd[1]}, expected a finite number")
     return value

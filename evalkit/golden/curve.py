@@ -20,7 +20,7 @@ from evalkit.units import AcceptedLength
 CURVE_MARKS = ("target_sha", "draft_sha", "draft_width", "temperature", "task_sha", "quant")
 COMPARED_MARKS = ("target_sha", "draft_width", "temperature", "task_sha")  # of a judged run with its golden
 FURTHER_MARKS = (  # compared where the golden records them: files of before have none
-    "tokenizer_sha", "prompts_sha", "shots", "template", "endpoint", "stop", "max_tokens", "top_p", "top_k",
+    "tokenizer_sha", "prompts_sha", "shots", "template", "endpoint", "stop", "max_tokens", "top_p", "top_k", "bos",
 )  # fmt: skip
 NOTED_MARKS = ("draft_sha", "quant")  # may differ, since they are what is judged; the reader is told
 

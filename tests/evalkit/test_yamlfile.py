@@ -18,7 +18,7 @@ BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "\n".join(
     (BOMB, "its aliases make more than"), ("[" * 3000 + "]" * 3000, "nested deeper than"),
     ("[" * 80 + "]" * 80, "nested deeper than"), ("a: 1\nb: 2\na: 3", "it has 'a' twice (line 3)"),
     ("a: {b: [{c: 1, c: 2}]}", "'c' twice"), ("a: {b: [1, .nan]}", "a.b[1] is nan, expected a finite number"),
-    ("a: -.inf", "a is -inf"), ("a: [", "it is no YAML"), ("? [1]\n: 2", "a key that is none"),
+    ("a: -.inf", "a is -inf"), ("a: [", "it is no YAML"), ("? [1]\n: 2", "unhashable key"),
     ("a: \x00", "it is no YAML"), ("!!python/object:os.system x", "it is no YAML"),
 ])  # fmt: skip
 def test_odd_yaml_is_a_line(text: str, words: str) -> None:
