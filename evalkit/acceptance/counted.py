@@ -32,7 +32,7 @@ def of_run(run: Run) -> AcceptanceStats:
     reading = read_counters(told) if told else None
     answered = [s for s in run.samples if not s.error and s.tokens > 1]
     if found.steps:
-        without = sum(not s.steps for s in answered)
+        without = sum(not s.steps and s.counts is None for s in answered)
         more = (f"{without} of {len(answered)} answers came without their acceptance",) if without else ()
         if "server" not in run.cell:
             return found

@@ -125,7 +125,7 @@ def test_what_is_shown_says_where_it_is_from(tmp_path):
 
 
 def recorded(run: Run, path: Any) -> GoldenValue:
-    record_curve([replace(run, fingerprint=run.fingerprint | {"quant": "fp8"})], path)
+    record_curve([replace(run, fingerprint={**run.fingerprint, "quant": "fp8"})], path)
     return read_curve(path, "m").values["thinking_off"][K]
 
 
@@ -171,3 +171,14 @@ def test_replies_that_tell_more_than_the_counters_are_no_evidence():
     assert of_run(half).problems == (), "the counters of a session whose server died are lost"
     restarted = run_of(reading(steps=5, accepted=5, problems=("the server was restarted",), slices=()), steps=steps)
     assert of_run(restarted).problems == ()
+
+
+def test_an_answer_without_any_draft_is_no_answer_without_its_acceptance():
+    """n-grams find nothing in some texts: the reply says so, and that is told apart from a reply that says nothing."""
+    steps = (StepRecord(k=K, accepted=2, accepted_trimmed=2),)
+    run = run_of(None, steps=steps)
+    none = replace(run.samples[0], steps=(), counts=RequestCounts(steps=0, accepted=0, drafts=0))
+    silent = replace(run.samples[0], steps=())
+    assert of_run(replace(run, samples=(none, *run.samples[1:]))).problems == ()
+    (problem,) = of_run(replace(run, samples=(silent, *run.samples[1:]))).problems
+    assert problem == f"1 of {N} answers came without their acceptance"

@@ -171,9 +171,10 @@ def test_c50_a_server_that_dies_keeps_the_samples_and_the_same_command_continues
     moved = cell_of(again, data, concurrency=4)
     run = run_cell(moved, runs_dir=tmp_path / "runs")
     assert run.id == folder.name and run.complete and len(run.samples) == 60
-    assert again.tell()["asked"] < 60 - len(kept.samples) + 10
+    assert again.tell()["asked"] < 60 - len(kept.samples) + 20, "probes apart, only what was missing"
     told = checks_of(run)["acceptance source"]
-    assert told.outcome is Outcome.INCONCLUSIVE and "of 60 answers" in told.message, "the dead one's counts are lost"
+    lost = ("of 60 answers", "could not be read at the end")  # by whether it was read while it worked
+    assert told.outcome is Outcome.INCONCLUSIVE and any(word in told.message for word in lost)
 
 
 def test_counters_of_an_interrupted_session_are_kept(faulty, sums, tmp_path):

@@ -18,8 +18,8 @@ from tools.realservers.install import Failed, Skip
 ROW = evidence.Row("x", "m", 4, 2, 1, "1.5", 2, 1, "steps", "1 in 2", 3)
 
 
-def run_of(*samples, k=3, **counters):
-    return Run(id="r", complete=True, cell={"k": k}, fingerprint={}, provenance={}, samples=samples,
+def run_of(*samples, **counters):
+    return Run(id="r", complete=True, cell={"k": 3}, fingerprint={}, provenance={}, samples=samples,
                expected=len(samples), task_size=len(samples), counters=counters)  # fmt: skip
 
 

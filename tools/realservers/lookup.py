@@ -30,10 +30,8 @@ def earliest(tokens: Sequence[int], k: int, longest: int = LONGEST, shortest: in
     return []
 
 
-def in_process(
-    model: Path, prompts: Sequence[Prompt], *, k: int, max_tokens: int, stop: Sequence[str]
-) -> list[Completion]:
-    """Greedy answers of our engine in float32 with these drafts, in the prompts' order."""
+def in_process(model: Path, prompts: Sequence[Prompt], *, k: int, max_tokens: int) -> list[Completion]:
+    """Greedy answers of our engine in float32 with these drafts and no stop strings, in the prompts' order."""
     from engine import LLM, EngineConfig, Request, SamplingParams
     from engine.draft.scripted import ScriptedDrafter
 
