@@ -113,9 +113,8 @@ def test_transformers_minimax_m3_agrees(tiny: Tiny, tmp_path: Path) -> None:
 
     torch.manual_seed(4)
     rope = {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}
-    model: Any = models.MiniMaxM3VLForCausalLM(
-        configs.MiniMaxM3VLTextConfig(**M3, rope_parameters=rope, initializer_range=0.2, attn_implementation="eager")
-    ).eval()
+    fields: dict[str, Any] = {**M3, "rope_parameters": rope, "initializer_range": 0.2, "attn_implementation": "eager"}
+    model: Any = models.MiniMaxM3VLForCausalLM(configs.MiniMaxM3VLTextConfig(**fields)).eval()
     for key, p in [*model.named_parameters(), *model.named_buffers()]:
         if "norm" in key or key.endswith("correction_bias"):  # they start at 0, which would hide one that is not read
             torch.nn.init.normal_(p, std=0.3)
