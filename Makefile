@@ -1,6 +1,6 @@
 # The list of commands. Every target makes or updates .venv first (tools/setup.py); with nothing to do that takes a moment.
 .DEFAULT_GOAL := help
-.PHONY: help setup eval gate report reference test test-servers check fix bench audit kernels ci lock readme clean
+.PHONY: help setup eval gate report reference test test-servers check fix bench bench-report audit kernels ci lock readme clean
 MAKEFLAGS += --no-print-directory
 
 K     ?= 7
@@ -89,6 +89,9 @@ fix: setup ## Mend what ruff can mend; bring the generated parts of README.md an
 bench: setup ## Tokens a second against transformers and a plain loop, by K, batch, quant mode and Mono; the client's CPU time
 	@$(BIN)/python -m engine.bench $(ARGS)
 	@$(BIN)/python -m evalkit.backends.http.bench
+
+bench-report: setup ## How soon the sweep's page and one of 100,000 samples are written and open; ARGS=--write: docs/report.md
+	@$(BIN)/python -m tools.bench_report $(ARGS)
 
 audit: setup ## Simulate the statistical rules' error rates and write docs/audit.md; fails where one is off
 	@$(BIN)/python -m evalkit.audit $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -80,9 +81,12 @@ class Drift:
     band: tuple[float, float] | None  # where one more run falls (95 %), nothing having changed
 
 
-def drift(what: str, values: Sequence[float], errors: Sequence[float | None]) -> Drift:
+def drift(
+    what: str, values: Sequence[float], errors: Sequence[float | None], limits: tuple[float, float] = (0.0, math.inf)
+) -> Drift:
     """A run's own sampling error is in the band as well as the variation between runs: the larger of the two, since
-    runs on the same questions vary by less than independent draws would, and greedy repeats by nothing at all."""
+    runs on the same questions vary by less than independent draws would, and greedy repeats by nothing at all. The
+    figure can't leave `limits`, so the band doesn't either."""
     earlier = values[:-1]
     if len(earlier) < MIN_EARLIER:
         return Drift(what=what, words=f"{what}: {len(values)} runs, too few to tell a drift.", odd=False, band=None)
@@ -90,6 +94,7 @@ def drift(what: str, values: Sequence[float], errors: Sequence[float | None]) ->
     found = stats.next_run_interval(variation)
     own = errors[-1] or 0.0
     low, high = min(found.low, variation.mean - 1.96 * own), max(found.high, variation.mean + 1.96 * own)
+    low, high = max(low, limits[0]), min(high, limits[1])
     odd = not low <= values[-1] <= high
     said = "outside" if odd else "within"
     words = (
@@ -105,10 +110,11 @@ def drifts(runs: Sequence[Brief]) -> list[Drift]:
     with_score = [r for r in whole if r.score is not None]
     if with_score:
         errors = [stats.proportion_se(r.correct, r.scored) for r in with_score]
-        out.append(drift(STRICT, [r.score or 0.0 for r in with_score], errors))
+        out.append(drift(STRICT, [r.score or 0.0 for r in with_score], errors, (0.0, 1.0)))
     with_length = [r for r in whole if r.length is not None]
     if with_length:
-        out.append(drift("accepted length", [r.length or 0.0 for r in with_length], [r.length_se for r in with_length]))
+        spread = [r.length_se for r in with_length]
+        out.append(drift("accepted length", [r.length or 0.0 for r in with_length], spread, (1.0, math.inf)))
     return out
 
 

@@ -93,7 +93,7 @@ def _subset(name: str, found: Sequence[tuple[int, int | None]]) -> Subset:
 def table(found: Sequence[Subset], this: str = "this run", other: str = "baseline") -> Table:
     """A row a category."""
     rows = tuple(
-        (text.clip(text.visible(s.name), 200), text.count(s.scored), text.score(s.correct, s.scored),
+        (text.clip(text.visible(s.name), 200), text.count(s.scored), _share(s.correct, s.scored),
          *_beside(s), "yes" if s.told else "no" if s.p is not None else "not compared")
         for s in found
     )  # fmt: skip
@@ -108,7 +108,11 @@ def table(found: Sequence[Subset], this: str = "this run", other: str = "baselin
 def _beside(s: Subset) -> tuple[str, str, str, str]:
     if not s.pairs or s.p is None:
         return "not compared", "not compared", "not compared", "not compared"
-    return (text.share(s.before / s.pairs), f"{100 * s.difference:+.1f}", f"{s.down} / {s.up}", f"{s.p:.2g}")
+    return (_share(s.before, s.pairs), f"{100 * s.difference:+.1f}", f"{s.down} / {s.up}", f"{s.p:.2g}")
+
+
+def _share(right: int, n: int) -> str:
+    return f"{text.share(right / n)} ({right}/{n})"
 
 
 def warnings(found: Sequence[Subset]) -> tuple[str, ...]:

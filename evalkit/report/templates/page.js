@@ -254,7 +254,7 @@
     if (box_) box_.addEventListener("change", async () => { act(); state.page = 0; await draw(); if (state.sample !== null) await detail(false); });
   $("filters").addEventListener("submit", (event) => event.preventDefault());
   addEventListener("hashchange", route);
-  addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("main details:not(.numbers)")) d.open = true; });
+  addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("main details:not(.numbers, .long)")) d.open = true; });
   if (location.hash.startsWith("#sample=")) route();
   else new IntersectionObserver((seen, watcher) => { if (seen.some((s) => s.isIntersecting)) { watcher.disconnect(); start(); } },
     { rootMargin: "600px" }).observe($("samples"));

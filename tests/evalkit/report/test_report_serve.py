@@ -122,6 +122,8 @@ def test_drift_needs_runs_to_compare_with() -> None:
     same = history.drift("x", [0.9] * 5, [0.01] * 5)
     assert same.band == pytest.approx((0.8804, 0.9196)) and not same.odd
     assert history.drift("x", [0.9, 0.9, 0.9, 0.7], [0.01] * 4).odd
+    near = history.drift("x", [0.99, 0.98, 0.99, 1.0], [0.02] * 4, (0.0, 1.0))
+    assert near.band is not None and near.band[1] == 1.0 and not near.odd
 
 
 def test_a_cell_is_one_whatever_its_seed_and_machine() -> None:
