@@ -29,7 +29,7 @@ def of_run(run: Run) -> AcceptanceStats:
     if not k:
         return found
     told = run.counters.get("acceptance")
-    reading = read_counters(told) if told else None
+    reading = read_counters(told) if told is not None and told != {} else None
     answered = [s for s in run.samples if not s.error and s.tokens > 1]
     if found.steps:
         without = sum(not s.steps and s.counts is None for s in answered)
@@ -47,7 +47,7 @@ def read_counters(values: Mapping[str, Any]) -> Reading:
     """A stored Reading."""
     try:
         return from_json(values)
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, KeyError, AttributeError) as e:
         raise EvalkitError(f"the run's counters are no acceptance ({e})", "run it again") from None
 
 

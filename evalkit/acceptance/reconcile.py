@@ -104,4 +104,5 @@ def _sessions(value: Any) -> Sequence[Any]:
 
 
 def _kept(session: Any) -> bool:
-    return isinstance(session, dict) and bool(session.get("kept"))
+    kept = session.get("kept") if isinstance(session, dict) else None
+    return type(kept) is int and kept > 0

@@ -26,6 +26,8 @@ def completeness(run: Run, baseline: Baseline | None, spec: GateSpec, notes: lis
     if found == 0:
         return check(FAIL, "nothing to compare")
     early = run.stopped and run.complete and found < run.expected
+    if run.stopped and not early:
+        return check(FAIL, f"it says it was stopped early ({run.stopped[:60]}), and has all its samples; run it again")
     if not early and (not run.complete or found != run.expected):
         return check(FAIL, f"the run was to have {run.expected}; run it again, it continues where it stopped")
     if ids != found or docs != found:

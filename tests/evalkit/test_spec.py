@@ -18,6 +18,7 @@ from evalkit import provenance
 from evalkit.cli import main
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import sha256_json
 from evalkit.gate.limits import DEMANDS, GateSpec
 from evalkit.records import Outcome, Run
 from evalkit.runfile import dump, pack_sample
@@ -194,6 +195,8 @@ def store(root: Path, run: Run) -> Path:
         for f in dataclasses.fields(run)
         if f.name not in ("samples", "stopping", "stopped")
     }
+    told = {n: v for n, v in run.fingerprint.items() if n != "hash"}
+    head["fingerprint"] = {**told, "hash": sha256_json(told)}
     head["output_tokens"] = sum(s.tokens for s in run.samples)
     (folder / "run.json").write_text(dump({"schema": 1, **head, "samples_sha256": hashlib.sha256(data).hexdigest()}))
     return folder

@@ -312,3 +312,28 @@ def test_a_head_that_contradicts_itself_was_edited(tmp_path, change, words):
     path.write_text(json.dumps(values))
     with pytest.raises(EvalkitError, match=words):
         load_run(writer.folder)
+
+
+@pytest.mark.parametrize("change", [
+    {"tokens": "5"}, {"tokens": -1}, {"tokens": True}, {"doc_id": None}, {"text": 5}, {"error": 5}, {"gold": None},
+    {"scores": []}, {"scores": {"strict-match": "1"}}, {"scores": {"strict-match": True}}, {"steps": [["3", 1, 1]]},
+    {"steps": [[3]]}, {"steps": "abc"}, {"steps": [[3, 1, 1, "", ["x"]]]}, {"forced": 1}, {"seconds": "x"},
+    {"attempts": 0}, {"counts": {"steps": 1, "accepted": -1, "drafts": 3}}, {"counts": 5}, {"canonical": {}},
+], ids=str)  # fmt: skip
+def test_a_value_of_another_kind_is_no_sample(tmp_path, change):
+    values = json.loads(runfile.pack_sample(FULL))
+    with pytest.raises(EvalkitError, match="has a line that is no sample"):
+        runfile.unpack_sample(json.dumps(values | change).encode(), tmp_path)
+
+
+@pytest.mark.parametrize("change", [
+    {"expected": True}, {"expected": "3"}, {"task_size": -1}, {"counters": None}, {"counters": []}, {"stopping": 5},
+    {"stopped": ["a"]}, {"seconds": "x"}, {"seconds": None}, {"id": ""}, {"id": "../x"}, {"complete": 1},
+    {"fingerprint": {}}, {"cell": {"k": 1, "server": None}},
+], ids=str)  # fmt: skip
+def test_a_head_of_another_kind_is_an_error(tmp_path, change):
+    path = tmp_path / write(tmp_path).id / runfile.RUN_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(EvalkitError) as found:
+        load_run(path.parent)
+    assert "\n" not in str(found.value) and found.value.fix
