@@ -121,8 +121,7 @@ def report_subjects(found: Sequence[tuple[Run, Judged | None]]) -> list[Subject]
     rows = []
     for run, judged in found:
         standards = judged.standards if judged else goldens.defaults_for(run)
-        rows.append((run, judged.verdict if judged else None,
-                     replace(standards, golden=_of_this_setting(standards.golden, run))))  # fmt: skip
+        rows.append((run, judged.verdict if judged else None, standards))
     return subjects(rows)
 
 
@@ -167,9 +166,3 @@ def with_verdicts(runs: Sequence[Run], verdicts: Sequence[Verdict]) -> list[Judg
     return [
         Judged(run=r, verdict=by_run[r.id], standards=goldens.defaults_for(r)) if r.id in by_run else None for r in runs
     ]
-
-
-def _of_this_setting(curve: Curve | None, run: Run) -> Curve | None:
-    """The curve, unless it is of another target, task, temperature or draft width: then no picture beside it."""
-    values = [v for by_k in curve.values.values() for k, v in by_k.items() if k == run.cell.get("k")] if curve else []
-    return None if any(goldens.differing_marks(v, run) for v in values) else curve

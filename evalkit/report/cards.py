@@ -139,7 +139,10 @@ def _draft(s: Subject) -> tuple[str, str]:
     own = f"{found.accepted_length:.3f}{spread} tokens a step"
     x = s.check("accepted length")
     if x.get("ratio") is None:
-        return f"{found.accepted_length:.2f}", f"{own}; compared with no golden"
+        return (
+            f"{found.accepted_length:.2f}",
+            f"{own}; {s.view.missing[0] if s.golden_differs else 'compared with no golden'}",
+        )
     words = f"{own} against golden {float(x['golden']):.3f}"
     if x.get("interval"):
         low, high = x["interval"]

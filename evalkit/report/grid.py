@@ -121,6 +121,8 @@ def _share(s: Subject) -> Entry:
     if x.get("ratio") is not None:
         note = "{:.1f} .. {:.1f}".format(*(100 * v for v in x["interval"])) if x.get("interval") else ""
         return Entry(text=f"{100 * float(x['ratio']):.1f}", sort=float(x["ratio"]), note=note)
+    if s.golden_differs:
+        return Entry(text="not comparable", note=f"golden of another {s.golden_differs}")
     if value is None or s.acceptance.accepted_length is None:
         return Entry(text="no golden" if s.k and s.acceptance.steps else "none")
     ratio = s.acceptance.accepted_length / value.accepted_length

@@ -12,7 +12,7 @@ from evalkit.acceptance.columns import Steps, steps_of
 from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
 from evalkit.fingerprint import Difference, in_words
 from evalkit.gate.accuracy import baseline_differences
-from evalkit.golden import Curve, GoldenValue, Standards
+from evalkit.golden import Curve, GoldenValue, Standards, differing_marks
 from evalkit.records import Run, Verdict
 from evalkit.report import drafts, samples, subsets, text
 
@@ -57,8 +57,24 @@ class Subject:
         return by_answer_length(self.run.samples, self.acceptance.k)
 
     @cached_property
-    def view(self) -> drafts.GoldenView:
+    def _at_k(self) -> drafts.GoldenView:
         return drafts.golden_view(self.golden, self.k, mark(self.run, "mode")) if self.k else drafts.GoldenView()
+
+    @cached_property
+    def golden_differs(self) -> str:
+        """In what the golden at the run's K is of another setting; "" where in nothing, or where there is none."""
+        differ = [] if self._at_k.value is None else differing_marks(self._at_k.value, self.run)
+        return ", ".join(name.removesuffix("_sha").replace("_", " ") for name in differ)
+
+    @cached_property
+    def view(self) -> drafts.GoldenView:
+        """The golden at the run's K; one of another setting is none, and no picture stands beside it."""
+        value = self._at_k.value
+        if value is None or not self.golden_differs:
+            return self._at_k
+        return drafts.GoldenView(
+            missing=(f"golden not comparable: {value.source} is of another {self.golden_differs}",)
+        )
 
     @cached_property
     def differences(self) -> tuple[Difference, ...]:

@@ -22,7 +22,6 @@ from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, combine, judge, verdict_line
 from evalkit.gate.length import same_model
 from evalkit.golden import Curve, GoldenValue
-from evalkit.judging import _of_this_setting
 from evalkit.records import Check, Outcome, Run, Sample, StepRecord, Verdict
 
 N, K = 400, 7
@@ -642,13 +641,6 @@ def test_accepted_length_at_the_margin_passes_at_most_alpha_of_the_time() -> Non
     assert passed <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / runs)
     assert failed <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / runs)
     assert passed > 0.03  # and it is not needlessly deaf
-
-
-def test_a_report_draws_no_golden_of_another_task() -> None:
-    run = make_run()
-    other = make_golden(fingerprint={**MARKS, "task_sha": "another"})
-    assert _of_this_setting(make_golden(fingerprint=MARKS), run) is not None
-    assert _of_this_setting(other, run) is None
 
 
 def test_the_fix_for_another_setting_is_not_the_record_command_of_this_one() -> None:

@@ -102,6 +102,23 @@ def test_a_baseline_of_another_setting_is_not_comparable_and_says_why(run: Run, 
     assert "Not comparable" not in Reader(render(run, None, baseline=base)).text
 
 
+def test_a_golden_of_another_setting_is_not_comparable_and_not_drawn(run: Run) -> None:
+    marks = {key: run.fingerprint[key] for key in ("target_sha", "task_sha", "temperature", "draft_width")}
+    same, other = (replace(RECORDED, fingerprint={**marks, "task_sha": sha}) for sha in ("ef" * 32, "00" * 32))
+    assert make_subject(run, None, golden=make_curve(same)).view.value is not None
+    one = make_subject(run, None, golden=make_curve(other))
+    assert one.view.value is None and not one.view.survival
+    page = render(run, judge(run, baseline=None, golden=make_curve(other)), golden=make_curve(other))
+    words = Reader(page).text
+    assert "golden not comparable: gradeschool-m3_dspark.yaml is of another task" in words
+    assert not re.search(r"<text[^>]*>golden", page)
+    drawn = render(run, None, golden=make_curve(same))
+    assert re.search(r"<text[^>]*>golden", drawn)
+    (row,) = grid.rows([one], ())
+    shown = dict(zip([name for name, _ in grid.columns([one])], row.entries, strict=True))["of the golden, %"]
+    assert (shown.text, shown.note) == ("not comparable", "golden of another task")
+
+
 def test_a_draft_that_never_proposed_is_said() -> None:
     run = make_run(40)
     run = replace(run, samples=tuple(replace(s, steps=()) for s in run.samples))
