@@ -32,7 +32,7 @@ def vllm(s: Setting) -> Found:
 
 
 def steps(s: Setting) -> Found:
-    """The same model and prompts, with vLLM telling the steps of each request and our engine drafting by vLLM's rule (the
+    """The same model and prompts. vLLM tells the steps of each request, and our engine drafts by vLLM's rule (the
     earliest place of the longest n-gram; our own takes the latest). Without stop strings, since vLLM goes on for a step
     or two behind one: each text, verdict and verify step, and the counters."""
     model, _ = needs(s)
