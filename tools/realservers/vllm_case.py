@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,15 +79,25 @@ def words(s: Setting, model: Path, task: str, limit: int = 0) -> tuple[str, ...]
 
 def started_by_evalkit(s: Setting, model: Path, python: Path) -> tuple[evidence.Run, list[str]]:
     """`evalkit run --engine vllm`: it starts the server, waits for it, evaluates and stops all of it."""
+    mark = f"REAL_SERVERS_RUN={os.getpid()}"
     settings = [f"--server-env={n}={v}" for n, v in (servers.VLLM_SETTINGS | servers.QUIET).items()]
     found = evidence.evaluate(
         "gsm8k-vllm", s.folder, *words(s, model, "gsm8k"), "--engine", "vllm", "--server-program",
         f"{python} -m {servers.VLLM_MODULE}", "--max-model-len", "2048", "--server-arg=--enforce-eager",
-        "--concurrency", "4", "--start-timeout", "900", *settings,
+        "--concurrency", "4", "--start-timeout", "900", f"--server-env={mark}", *settings,
     )  # fmt: skip
-    left = subprocess.run(["pgrep", "-f", str(python)], capture_output=True, text=True, check=False).stdout.split()
-    if left:
-        raise Failed(f"{len(left)} processes of vLLM are left after evalkit's end: {', '.join(left)}")
+    if left := marked(mark):
+        raise Failed(f"{len(left)} processes of vLLM are left after evalkit's end: {', '.join(map(str, left))}")
+    return found
+
+
+def marked(mark: str) -> list[int]:
+    """Processes with this NAME=VALUE in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it ended meanwhile, or is another user's
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
     return found
 
 
