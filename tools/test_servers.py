@@ -21,7 +21,7 @@ from tools.realservers.case import Found, Setting, equal, since, texts  # noqa: 
 from tools.realservers.install import Failed, Skip  # noqa: E402
 from tools.realservers.page import markdown, rows_table  # noqa: E402
 from tools.realservers.start import started  # noqa: E402
-from tools.realservers.vllm_case import vllm  # noqa: E402
+from tools.realservers.vllm_case import steps, vllm  # noqa: E402
 
 FOLDER = ROOT / "build" / "servers"
 PAIR = ROOT.parent / "shared" / "data" / "tiny_qwen3_dspark"
@@ -119,7 +119,8 @@ CASES: dict[str, tuple[str, Callable[[Setting], Found]]] = {
     "serve": ("The embedded model behind evalkit serve", served),
     "pair": ("One DSpark pair on three engines", pair),
     "llamacpp": ("llama.cpp on GSM8K", llamacpp),
-    "vllm": ("vLLM on GSM8K", vllm),
+    "vllm": ("vLLM on GSM8K, started by evalkit", vllm),
+    "steps": ("vLLM against our engine, step by step", steps),
 }
 
 

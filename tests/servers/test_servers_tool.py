@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -116,6 +119,16 @@ def test_verify_steps_are_compared_one_by_one_and_in_order():
     done = Completion(id="1", text="", token_ids=(), prompt_tokens=1, cached_tokens=0,
                       finish_reason=FinishReason.LENGTH, steps=steps)  # fmt: skip
     assert vllm_case.steps_of(done) == [(4, 2)] == vllm_case.told_by(sample(1, "", steps=((4, 2),)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_processes_that_are_left_are_found_by_their_mark():
+    mark = f"REAL_SERVERS_RUN=test-{os.getpid()}"
+    name, _, value = mark.partition("=")
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, name: value}) as child:
+        assert vllm_case.marked(mark) == [child.pid]
+        child.kill()
+    assert vllm_case.marked(mark) == []
 
 
 def test_the_task_without_stops_differs_from_gsm8k_in_nothing_else(tmp_path):

@@ -5,7 +5,7 @@ vLLM takes the earliest place of the longest suffix, our own n-gram draft the la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,14 +30,17 @@ def earliest(tokens: Sequence[int], k: int, longest: int = LONGEST, shortest: in
     return []
 
 
-def in_process(model: Path, prompts: Sequence[Prompt], *, k: int, max_tokens: int) -> list[Completion]:
-    """Greedy answers of our engine in float32 with these drafts and no stop strings, in the prompts' order."""
+def in_process(
+    model: Path, prompts: Sequence[Prompt], *, k: int, max_tokens: int
+) -> tuple[dict[int, Completion], Callable[[Sequence[int]], list[str]]]:
+    """Greedy answers of our engine in float32 with these drafts and no stop strings, by document; and the text of each
+    token."""
     from engine import LLM, EngineConfig, Request, SamplingParams
     from engine.draft.scripted import ScriptedDrafter
 
     drafter = ScriptedDrafter(lambda _, tokens, room: earliest(tokens, room))
-    config = EngineConfig(model=model, device="cpu", k=k, draft="ngram", max_model_len=2048, max_batch=4, threads=1)
+    llm = LLM(EngineConfig(model=model, device="cpu", k=k, draft="ngram", max_model_len=2048, max_batch=4, threads=1,
+                           gaps=True), drafter=drafter)  # fmt: skip
     params = SamplingParams(max_tokens=max_tokens)
-    requests = [Request(id=str(p.doc_id), prompt=p.text, params=params) for p in prompts]
-    done = {c.id: c for c in LLM(config, drafter=drafter).generate(requests)}
-    return [done[r.id] for r in requests]
+    done = llm.generate([Request(id=str(p.doc_id), prompt=p.text, params=params) for p in prompts])
+    return {int(c.id): c for c in done}, lambda ids: llm.tokenizer.pieces(list(ids))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import os
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,18 +23,21 @@ TASK = ROOT / "tasks" / "gsm8k" / "task.yaml"
 
 
 def vllm(s: Setting) -> Found:
-    """SmolLM2-135M in float32 with n-gram drafts. It answers almost nothing right, so FAIL is due. First evalkit starts
-    vLLM, asks GSM8K with its 5 examples and reads its counters. Then both engines answer the same prompts without stop
-    strings (vLLM goes on for a step or two behind one): each text, verdict and verify step, and the counters."""
-    if not s.data.is_file():
-        raise Skip("no GSM8K: give its test.jsonl with --data")
-    model, python = install.made_model(s.folder), servers.vllm_python(s.folder)
+    """SmolLM2-135M in float32 with n-gram drafts; it answers almost nothing right, so FAIL is due. evalkit starts vLLM,
+    asks GSM8K with its 5 examples, reads its counters and stops it. Our engine answers the same prompts."""
+    model, python = needs(s)
     run, verdict = started_by_evalkit(s, model, python)
     ours, _ = evidence.evaluate("gsm8k-in-process", s.folder, *words(s, model, "gsm8k"), "--threads", "1")
     rows = [evidence.row("in process", "SmolLM2-135M", ours), evidence.row(servers.VLLM_LABEL, "SmolLM2-135M", run)]
-    lines = [texts(ours, run, f"{servers.VLLM_LABEL}, started by evalkit")]
+    return rows, [texts(ours, run, f"{servers.VLLM_LABEL}, started by evalkit")], verdict
+
+
+def steps(s: Setting) -> Found:
+    """The same model and prompts. vLLM tells the steps of each request, and our engine drafts by vLLM's rule (the
+    earliest place of the longest n-gram; our own takes the latest). Without stop strings, since vLLM goes on for a step
+    or two behind one: each text, verdict and verify step, and the counters."""
+    model, _ = needs(s)
     task = without_stops(s.folder)
-    mine, _ = evidence.evaluate("whole-in-process", s.folder, *words(s, model, str(task)), "--threads", "1")
     server = servers.vllm(s.folder, model, name="smollm2", k=K)
     more = (*evidence.at(server), "--concurrency", "4")
     with started(server, s.folder / "vllm.log"):
@@ -43,10 +47,18 @@ def vllm(s: Setting) -> Found:
         stopped, _ = evidence.evaluate("stops-vllm", s.folder, *words(s, model, "gsm8k"), *more)
         few = words(s, model, "gsm8k_inferencex", limit=min(5, s.limit))
         chat, _ = evidence.evaluate("chat-vllm", s.folder, *few, *more, "--endpoint", "chat")
-    for what, found in (("no stops", theirs), ("steps by reply", stopped), ("gsm8k_inferencex, chat", chat)):
-        rows.append(evidence.row(f"{server.label}, {what}", "SmolLM2-135M", found, page if found is theirs else None))
-    lines.append(texts(mine, theirs, f"{server.label} without stops"))
-    return rows, [*lines, *stepwise(s, model, task, theirs), behind_stops(stopped)], verdict
+    rows = [
+        evidence.row(f"{server.label}, {what}", "SmolLM2-135M", found, page if found is theirs else None)
+        for what, found in (("no stops", theirs), ("with stops", stopped), ("gsm8k_inferencex, chat", chat))
+    ]
+    return rows, [*stepwise(s, model, task, theirs), behind_stops(stopped)], []
+
+
+def needs(s: Setting) -> tuple[Path, Path]:
+    """The model and vLLM's Python. Raises Skip."""
+    if not s.data.is_file():
+        raise Skip("no GSM8K: give its test.jsonl with --data")
+    return install.made_model(s.folder), servers.vllm_python(s.folder)
 
 
 def behind_stops(run: evidence.Run) -> str:
@@ -67,15 +79,25 @@ def words(s: Setting, model: Path, task: str, limit: int = 0) -> tuple[str, ...]
 
 def started_by_evalkit(s: Setting, model: Path, python: Path) -> tuple[evidence.Run, list[str]]:
     """`evalkit run --engine vllm`: it starts the server, waits for it, evaluates and stops all of it."""
+    mark = f"REAL_SERVERS_RUN={os.getpid()}"
     settings = [f"--server-env={n}={v}" for n, v in (servers.VLLM_SETTINGS | servers.QUIET).items()]
     found = evidence.evaluate(
         "gsm8k-vllm", s.folder, *words(s, model, "gsm8k"), "--engine", "vllm", "--server-program",
         f"{python} -m {servers.VLLM_MODULE}", "--max-model-len", "2048", "--server-arg=--enforce-eager",
-        "--concurrency", "4", "--start-timeout", "900", *settings,
+        "--concurrency", "4", "--start-timeout", "900", f"--server-env={mark}", *settings,
     )  # fmt: skip
-    left = subprocess.run(["pgrep", "-f", str(python)], capture_output=True, text=True, check=False).stdout.split()
-    if left:
-        raise Failed(f"{len(left)} processes of vLLM are left after evalkit's end: {', '.join(left)}")
+    if left := marked(mark):
+        raise Failed(f"{len(left)} processes of vLLM are left after evalkit's end: {', '.join(map(str, left))}")
+    return found
+
+
+def marked(mark: str) -> list[int]:
+    """Processes with this NAME=VALUE in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it ended meanwhile, or is another user's
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
     return found
 
 
@@ -100,23 +122,27 @@ def stepwise(s: Setting, model: Path, task: Path, theirs: evidence.Run) -> list[
     if counted != sums:
         raise Failed(f"vLLM counts {counted} (steps, accepted) around the questions, its replies tell {sums}")
     length = repr(1 + sums[1] / sums[0])
-    lines = [f"vLLM's replies tell {sums[1]} accepted drafts in {sums[0]} verify steps, and its counters around the "
-             f"questions the same: accepted length {length} by both"]  # fmt: skip
-    prompts = load_task(Cell.make(task=str(task), data=s.data, limit=s.limit, max_tokens=TOKENS)).prompts
-    done = lookup.in_process(model, prompts, k=K, max_tokens=TOKENS)
+    loaded = load_task(Cell.make(task=str(task), data=s.data, limit=s.limit, max_tokens=TOKENS))
+    done, pieces = lookup.in_process(model, loaded.prompts, k=K, max_tokens=TOKENS)
+    ours = replace(theirs, samples=tuple(
+        replace(q, text=c.text, gaps=c.gaps, pieces=tuple(pieces(c.token_ids)),
+                scores=dict(loaded.score(q.doc_id, c.text).scores))
+        for q, c in ((q, done[q.doc_id]) for q in theirs.samples)
+    ))  # fmt: skip
     by_id = evidence.by_document(theirs)
-    same = {int(c.id) for c in done if c.text == by_id[int(c.id)].text}
-    if other := [c.id for c in done if int(c.id) in same and steps_of(c) != told_by(by_id[int(c.id)])]:
-        raise Failed(f"vLLM's verify steps of question {other[0]} are not those of our engine with the same drafts")
-    ours = [c for c in done if int(c.id) in same]
-    steps = sum(len(steps_of(c)) for c in ours)
-    accepted = sum(a for c in ours for _, a in steps_of(c))
-    lines.append(
-        f"our engine with vLLM's rule for n-gram drafts makes the same verify steps, one by one, in {len(same)} of "
-        f"{len(done)} questions: {accepted} in {steps}, accepted length {1 + accepted / steps!r}"
-    )
-    (s.folder / "vllm-steps.json").write_text(json.dumps({c.id: steps_of(c) for c in done}))
-    return lines
+    apart = {d.doc_id for d in evidence.differences(ours, theirs)}
+    mine = {doc: steps_of(c) for doc, c in done.items() if doc not in apart}
+    if other := [doc for doc, found in mine.items() if found != told_by(by_id[doc])]:
+        raise Failed(f"vLLM's verify steps of question {other[0]} are not those of our engine with the same drafts: "
+                     f"{told_by(by_id[other[0]])} and {mine[other[0]]}")  # fmt: skip
+    count, accepted = sum(map(len, mine.values())), sum(a for found in mine.values() for _, a in found)
+    return [
+        f"vLLM's replies tell {sums[1]} accepted drafts in {sums[0]} verify steps, and its counters around the "
+        f"questions the same: accepted length {length} by both",
+        texts(ours, theirs, f"{servers.VLLM_LABEL} without stops"),
+        f"our engine with vLLM's drafts makes the same verify steps, one by one, in {len(mine)} of {len(done)} "
+        f"questions: {accepted} accepted drafts in {count}, accepted length {1 + accepted / count!r}",
+    ]
 
 
 def steps_of(c: Completion) -> list[tuple[int, int]]:
