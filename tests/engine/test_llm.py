@@ -169,7 +169,7 @@ def test_settings_that_do_not_fit_the_checkpoint(tiny: Tiny) -> None:
         tiny.llm(memory_limit_mb=0)
     for name in ("max_model_len", "num_pages"):
         with pytest.raises(EngineError, match=rf"{name} is -4; fix: give 0"):
-            tiny.llm(**{name: -4})
+            tiny.llm(None, **{name: -4})
     with pytest.raises(EngineError, match="device is tpu; fix: use auto, cpu or cuda"):
         tiny.llm(device="tpu")
 

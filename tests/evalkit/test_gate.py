@@ -47,7 +47,8 @@ def make_sample(i: int, **more: Any) -> Sample:
         "scores": {"strict-match": float(i % 20 != 0), "flexible-extract": 1.0},
     }  # fmt: skip
     known |= more
-    return Sample(**({"tokens": tokens_of(known["steps"])} | known))
+    known.setdefault("tokens", tokens_of(known["steps"]))
+    return Sample(**known)
 
 
 def tokens_of(made: tuple[StepRecord, ...]) -> int:
