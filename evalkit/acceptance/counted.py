@@ -36,10 +36,12 @@ def of_run(run: Run) -> AcceptanceStats:
         more = (f"{without} of {len(answered)} answers came without their acceptance",) if without else ()
         if "server" not in run.cell:
             return found
+        if more and reading is not None and _whole(reading, len(answered)):
+            return _counted(reading, k, len(answered), replace(found, longest_answer=_longest(answered)))
         return replace(found, problems=(*_of_replies(reading), *more, *_beside(reading, found, len(answered))))
     if any(s.counts and s.counts.steps for s in answered):
         return _totals(answered, k, found, reading)
-    found = replace(found, longest_answer=max((s.tokens for s in answered), default=0))
+    found = replace(found, longest_answer=_longest(answered))
     return _counted(reading, k, len(answered), found) if reading is not None else found
 
 
@@ -56,10 +58,19 @@ def _of_replies(reading: Reading | None) -> tuple[str, ...]:
     return tuple(p for p in reading.problems if "replies:" in p) if reading is not None else ()
 
 
+def _whole(reading: Reading, answered: int) -> bool:
+    """Whether counters are sound and of all answers. vLLM's replies lack acceptance where a stop string ended them."""
+    return reading.kind == COUNTED and not reading.problems and reading.requests >= answered
+
+
+def _longest(answered: Sequence[Sample]) -> int:
+    return max((s.tokens for s in answered), default=0)
+
+
 def _beside(reading: Reading | None, found: AcceptanceStats, answered: int) -> tuple[str, ...]:
     """Replies against the same server's counters, where those are sound and of all answers: they may hold more (steps
     behind a stop, work for others), never less."""
-    if reading is None or reading.kind != COUNTED or reading.problems or reading.requests < answered:
+    if reading is None or not _whole(reading, answered):
         return ()
     if reading.steps >= found.steps and reading.accepted >= found.accepted:
         return ()

@@ -182,3 +182,15 @@ def test_an_answer_without_any_draft_is_no_answer_without_its_acceptance():
     assert of_run(replace(run, samples=(none, *run.samples[1:]))).problems == ()
     (problem,) = of_run(replace(run, samples=(silent, *run.samples[1:]))).problems
     assert problem == f"1 of {N} answers came without their acceptance"
+
+
+def test_counters_are_taken_where_replies_are_incomplete():
+    """vLLM tells no steps of an answer that a stop string ended: sound counters of all answers are better."""
+    steps = (StepRecord(k=K, accepted=2, accepted_trimmed=2),)
+    run = run_of(reading(), steps=steps)
+    half = tuple(replace(s, steps=()) if s.doc_id % 2 else s for s in run.samples)
+    found = of_run(replace(run, samples=half))
+    assert found.source == "counters of vllm's /metrics" and found.problems == () and found.longest_answer == 30
+    doubtful = run_of(reading(problems=("the server was restarted",)), steps=steps)
+    (problem,) = of_run(replace(doubtful, samples=half)).problems
+    assert problem == "60 of 120 answers came without their acceptance"

@@ -371,3 +371,13 @@ def test_c76_a_healthy_server_with_wrong_answers_ends_the_run_in_one_line(faulty
     assert run.complete and len(run.provenance["sessions"]) == 2
     again = run_cell(cell_of(faulty(), data), runs_dir=tmp_path / "fine")
     assert again.complete
+
+
+@pytest.mark.parametrize(("endpoint", "noted"), [("chat", False), ("completions", True)])
+def test_a_task_for_chat_models_is_noted_only_where_no_template_is_applied(faulty, sums, tmp_path, endpoint, noted):
+    from dataclasses import replace
+
+    cell = replace(cell_of(faulty(), sums(4), endpoint=endpoint, k=0), task="gsm8k_inferencex", shots=0)
+    run = run_cell(cell, runs_dir=tmp_path / "runs")
+    assert any("is written for a chat model" in note for note in run.provenance["notes"]) is noted
+    assert all(s.scores["strict-match"] == 1.0 for s in run.samples)

@@ -22,7 +22,7 @@ ROW = evidence.Row("x", "m", 4, 2, 1, "1.5", 2, 1, "steps", "1 in 2", 3)
 
 
 def run_of(*samples, **counters):
-    return Run(id="r", complete=True, cell={"k": 3}, fingerprint={}, provenance={}, samples=samples,
+    return Run(id="r", complete=True, cell={"k": 3, "server": {}}, fingerprint={}, provenance={}, samples=samples,
                expected=len(samples), task_size=len(samples), counters=counters)  # fmt: skip
 
 
@@ -119,6 +119,16 @@ def test_verify_steps_are_compared_one_by_one_and_in_order():
     done = Completion(id="1", text="", token_ids=(), prompt_tokens=1, cached_tokens=0,
                       finish_reason=FinishReason.LENGTH, steps=steps)  # fmt: skip
     assert vllm_case.steps_of(done) == [(4, 2)] == vllm_case.told_by(sample(1, "", steps=((4, 2),)))
+
+
+def test_only_an_answer_that_a_stop_string_ended_may_be_without_acceptance():
+    told = {"acceptance": {"kind": "counters", "source": "vllm's /metrics", "k": 3, "steps": 9, "accepted": 4,
+                           "drafts": 27, "requests": 2, "output_tokens": 10}}  # fmt: skip
+    cut = replace(sample(0, "a", steps=()), stop_hit="Question:")
+    line = vllm_case.of_stops(run_of(cut, sample(1, "b"), **told))
+    assert "1 of 2 answers that one ended: evalkit reads 4 in 9 from counters of vllm's /metrics" in line
+    with pytest.raises(Failed, match="question 0 tells no acceptance, and no stop string ended it"):
+        vllm_case.of_stops(run_of(replace(cut, stop_hit=""), sample(1, "b"), **told))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -120,6 +120,11 @@ class Http:
         return out
 
     @property
+    def chat_template(self) -> bool:
+        """Whether prompts are asked through a chat template."""
+        return self._chat
+
+    @property
     def _chat(self) -> bool:
         return self.endpoint == "chat"
 
