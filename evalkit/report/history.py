@@ -123,7 +123,7 @@ def change(what: str, values: Sequence[float], errors: Sequence[float | None], n
     gaps = [float(x[i:].mean() - x[:i].mean()) for i in cuts]
     z, at = max((abs(gap) / e, i) for gap, e, i in zip(gaps, se, cuts, strict=True))
     p = min(1.0, 2 * float(special.ndtr(-z)) * len(cuts))
-    if p > CHANGE_ALPHA:
+    if p > CHANGE_ALPHA or at == len(x) - 1:  # the newest run alone has its band
         return None
     words = f"{what}: {x[at:].mean():.4f} since run {at + 1} ({names[at]}), {x[:at].mean():.4f} before (p {p:.1g})."
     return Drift(what=what, words=words, odd=True, band=None)
