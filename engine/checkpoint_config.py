@@ -11,7 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import ModelConfig, RopeScaling
-from engine.config_fields import architecture, field, read_json, text_config
+from engine.config_fields import (
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    architecture,
+    field,
+    listed,
+    read_json,
+    real,
+    switch,
+    table,
+    text_config,
+    whole,
+)
 from engine.errors import EngineError
 from engine.m3_config import parse_moe, parse_sparse
 
@@ -33,38 +45,40 @@ def parse_model_config(raw: dict[str, Any], path: Path) -> ModelConfig:
     family = _family(architecture(raw), path)
     raw = text_config(raw, path)
     m3, llama = family == "minimax_m3", family == "llama"
-    layers, hidden, heads = (
-        int(field(raw, path, n)) for n in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    layers = whole(raw, path, "num_hidden_layers", low=1, high=MAX_LAYERS)
+    hidden, heads = (whole(raw, path, n, low=1) for n in ("hidden_size", "num_attention_heads"))
+    kv_heads = whole(raw, path, "num_key_value_heads", default=heads if llama else None, low=1)
+    head_dim = whole(
+        raw, path, "head_dim", default=None if m3 or hidden % heads else hidden // heads, low=1, high=2**16
     )
-    kv_heads = int(field(raw, path, "num_key_value_heads", default=heads if llama else None))
-    head_dim = int(field(raw, path, "head_dim", default=None if m3 or hidden % heads else hidden // heads))
     if heads % kv_heads:
         raise EngineError(f"{path} has {heads} heads and {kv_heads} KV heads", "the first must be a multiple")
     rope = _rope(raw, path)
     return ModelConfig(
         family=family,
-        vocab_size=int(field(raw, path, "vocab_size")),
+        vocab_size=whole(raw, path, "vocab_size", low=1),
         hidden_size=hidden,
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         rotary_dim=_rotary_dim(raw | rope, path, head_dim, 0.5 if m3 else 1.0),
-        rope_theta=float(field(raw | rope, path, "rope_theta", default=1e4 if llama else None)),
+        rope_theta=real(raw | rope, path, "rope_theta", default=1e4 if llama else None, above=0.0),
         rope_scaling=_scaling(rope, path),
-        intermediate_size=int(field(raw, path, "dense_intermediate_size" if m3 else "intermediate_size")),
+        intermediate_size=whole(raw, path, "dense_intermediate_size" if m3 else "intermediate_size", low=1),
         activation=_activation(raw, path, "swigluoai" if m3 else "silu"),
-        gemma_norm=bool(raw.get("use_gemma_norm", m3)),
+        gemma_norm=switch(raw, path, "use_gemma_norm", m3),
         qk_norm=_qk_norm(raw, path, family),
         attention_bias=_attention_bias(raw, path, family),
-        tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        max_positions=int(field(raw, path, "max_position_embeddings")),
-        eps=float(raw.get("rms_norm_eps", 1e-6)),
-        swiglu_alpha=float(raw.get("swiglu_alpha", 1.702)),
-        swiglu_limit=float(raw.get("swiglu_limit", 7.0)),
+        tie_embeddings=switch(raw, path, "tie_word_embeddings", False),
+        max_positions=whole(raw, path, "max_position_embeddings", low=1, high=MAX_POSITIONS),
+        eps=real(raw, path, "rms_norm_eps", default=1e-6, above=0.0),
+        swiglu_alpha=real(raw, path, "swiglu_alpha", default=1.702),
+        swiglu_limit=real(raw, path, "swiglu_limit", default=7.0, above=0.0),
         moe=parse_moe(raw, path, layers) if m3 else None,
         sparse=parse_sparse(raw, path, layers, kv_heads) if m3 else None,
-        eos_token_ids=_eos(raw),
+        mtp_modules=whole(raw, path, "num_mtp_modules", default=0),
+        eos_token_ids=_eos(raw, path),
         raw=raw,
     )
 
@@ -76,7 +90,10 @@ def load_model_config(folder: Path) -> ModelConfig:
     cfg = parse_model_config(raw, path)
     _refuse_windows(cfg, path)
     more = folder / "generation_config.json"
-    eos = _eos(read_json(more)) if more.exists() else ()
+    eos = _eos(read_json(more), more) if more.exists() else ()
+    if outside := [i for i in (*cfg.eos_token_ids, *eos) if not 0 <= i < cfg.vocab_size]:
+        raise EngineError(f"{path} or {more.name} names the end-of-text token {outside[0]}, the vocabulary has 0 to "
+                          f"{cfg.vocab_size - 1}", "correct eos_token_id")  # fmt: skip
     return replace(cfg, eos_token_ids=tuple(dict.fromkeys(cfg.eos_token_ids + eos)))
 
 
@@ -90,15 +107,16 @@ def _family(arch: str, path: Path) -> str:
     return FAMILIES[word]
 
 
-def _eos(raw: dict[str, Any]) -> tuple[int, ...]:
+def _eos(raw: dict[str, Any], path: Path) -> tuple[int, ...]:
     eos = raw.get("eos_token_id")
-    if eos is None:
-        return ()
-    return tuple(int(e) for e in eos) if isinstance(eos, list) else (int(eos),)
+    found = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    if any(not isinstance(e, int) or isinstance(e, bool) for e in found):
+        raise EngineError(f"{path} gives eos_token_id as {eos!r}", "give a token id, or a list of them")
+    return tuple(found)
 
 
 def _activation(raw: dict[str, Any], path: Path, only: str) -> str:
-    found = str(raw.get("hidden_act", only))
+    found = str(field(raw, path, "hidden_act", default=only))
     if found not in ("silu", "swigluoai"):
         raise EngineError(f"{path} has the activation {found!r}", f"use a checkpoint with {only}")
     return found
@@ -125,15 +143,16 @@ def _attention_bias(raw: dict[str, Any], path: Path, family: str) -> str:
 
 def _refuse_windows(cfg: ModelConfig, path: Path) -> None:
     """A target that does not attend to all keys, other than by M3's blocks, is not computed here."""
-    kinds = set() if cfg.family == "minimax_m3" else set(cfg.raw.get("layer_types") or ()) - {"full_attention"}
+    given = [] if cfg.family == "minimax_m3" else listed(cfg.raw, path, "layer_types", default=[])
+    kinds = {str(kind) for kind in given} - {"full_attention"}
     if kinds or (cfg.raw.get("use_sliding_window") and cfg.raw.get("sliding_window")):
-        raise EngineError(f"{path} has {', '.join(sorted(map(str, kinds))) or 'sliding_attention'} layers",
+        raise EngineError(f"{path} has {', '.join(sorted(kinds)) or 'sliding_attention'} layers",
                           "use a target with full attention")  # fmt: skip
 
 
 def _rope(raw: dict[str, Any], path: Path) -> dict[str, Any]:
     """rope_parameters, or rope_scaling in its place: one object, with rope_type."""
-    found = [dict(raw[n]) for n in ("rope_parameters", "rope_scaling") if raw.get(n)]
+    found = [dict(r) for n in ("rope_parameters", "rope_scaling") if (r := table(raw, path, n))]
     for rope in found:
         rope["rope_type"] = field(rope, path, "rope_type", "type", default="default")
         rope.pop("type", None)
@@ -141,15 +160,16 @@ def _rope(raw: dict[str, Any], path: Path) -> dict[str, Any]:
         raise EngineError(f"{path} gives rope_parameters and rope_scaling that differ", "keep one of them")
     rope = found[0] if found else {"rope_type": "default"}
     theta = rope.get("rope_theta")
-    if theta is not None and raw.get("rope_theta") is not None and float(raw["rope_theta"]) != float(theta):
+    if theta is not None and raw.get("rope_theta") is not None and raw["rope_theta"] != theta:
         raise EngineError(f"{path} gives rope_theta as {raw['rope_theta']} and in rope_parameters as {theta}",
                           "keep one of them")  # fmt: skip
     return rope
 
 
 def _rotary_dim(raw: dict[str, Any], path: Path, head_dim: int, share: float) -> int:
-    size = int(raw.get("rotary_dim") or round(head_dim * float(raw.get("partial_rotary_factor", share))))
-    if "partial_rotary_factor" in raw and size != round(head_dim * float(raw["partial_rotary_factor"])):
+    turned = round(head_dim * real(raw, path, "partial_rotary_factor", default=share))
+    size = whole(raw, path, "rotary_dim", default=0) or turned
+    if raw.get("partial_rotary_factor") is not None and size != turned:
         raise EngineError(f"{path} gives rotary_dim {size} and partial_rotary_factor {raw['partial_rotary_factor']} of "
                           f"{head_dim}", "keep one of them")  # fmt: skip
     if size % 2 or not 0 < size <= head_dim:
@@ -165,7 +185,7 @@ def _scaling(rope: dict[str, Any], path: Path) -> RopeScaling | None:
     if kind != "llama3":
         raise EngineError(f"{path} scales RoPE by {kind!r}", "use a checkpoint with plain or llama3 RoPE")
     names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-    factor, low, high, positions = (float(field(rope, path, n)) for n in names)
+    factor, low, high, positions = (real(rope, path, n) for n in names)
     if not (factor >= 1 and 0 < low < high and positions >= 1):
         raise EngineError(f"{path} has llama3 RoPE with factor {factor:g}, low {low:g}, high {high:g} and "
                           f"{positions:g} positions", "give factor >= 1 and 0 < low < high")  # fmt: skip

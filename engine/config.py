@@ -88,6 +88,9 @@ class EngineConfig:
         for name in ("max_batch", "max_batched_tokens", "page_size", "tp"):
             if getattr(self, name) < 1:
                 raise EngineError(f"{name} is {getattr(self, name)}", "give a number of at least 1")
+        for name in ("max_model_len", "num_pages"):
+            if getattr(self, name) < 0:
+                raise EngineError(f"{name} is {getattr(self, name)}", "give 0 (the default) or a positive number")
         self._check_paths()
 
     @property
@@ -202,6 +205,7 @@ class ModelConfig:
     swiglu_limit: float = 7.0
     moe: MoEConfig | None = None  # None: a dense MLP in every layer
     sparse: SparseConfig | None = None  # None: every layer attends to all keys
+    mtp_modules: int = 0  # layers of the checkpoint after the last, which predict further tokens and are left out
     eos_token_ids: tuple[int, ...] = ()
     raw: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 

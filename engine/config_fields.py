@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError
 
+MAX_POSITIONS = 2**24  # of a context: RoPE's table has a row for each
+MAX_LAYERS = 10_000
 # what a multimodal config.json may say beside its text_config, and must not say otherwise
 _SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
           "dspark_block_size", "dspark_markov_rank", "dspark_noise_token_id", "dspark_target_layer_ids")  # fmt: skip
@@ -38,24 +41,84 @@ def field(raw: dict[str, Any], path: Path, *names: str, default: Any = None) -> 
     return default
 
 
-def flags(values: list[Any], name: str, layers: int, path: Path) -> tuple[bool, ...]:
-    """A list with one number a layer, as flags."""
+def whole(
+    raw: dict[str, Any], path: Path, *names: str, default: int | None = None, low: int = 0, high: int = 2**53
+) -> int:
+    """A whole number from `low` to `high` under one of `names`, see field. Raises EngineError for anything else."""
+    value = field(raw, path, *names, default=default)
+    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    if not is_whole or not low <= value <= high:
+        upto = "" if high == 2**53 else f" to {high}"
+        raise EngineError(f"{path} gives {_spelt(raw, names)} as {json.dumps(value)}",
+                          f"give a whole number from {low}{upto}")  # fmt: skip
+    return int(value)
+
+
+def real(raw: dict[str, Any], path: Path, *names: str, default: float | None = None, above: float = -math.inf) -> float:
+    """A finite number greater than `above`, likewise."""
+    value = field(raw, path, *names, default=default)
+    is_real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_real or value <= above:
+        more = "" if above == -math.inf else f" above {above:g}"
+        raise EngineError(f"{path} gives {_spelt(raw, names)} as {json.dumps(value)}", f"give a number{more}")
+    return float(value)
+
+
+def switch(raw: dict[str, Any], path: Path, name: str, default: bool) -> bool:
+    """true or false, likewise; null is the default."""
+    value = raw.get(name)
+    if value is None:
+        return default
+    if value not in (0, 1) or isinstance(value, float):
+        raise EngineError(f"{path} gives {name} as {json.dumps(value)}", "give true or false")
+    return bool(value)
+
+
+def table(raw: dict[str, Any], path: Path, name: str) -> dict[str, Any]:
+    """An object, likewise; {} where there is none."""
+    value = raw.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise EngineError(f"{path} gives {name} as {json.dumps(value)[:40]}", "give an object, or leave it out")
+    return value
+
+
+def listed(raw: dict[str, Any], path: Path, *names: str, default: list[Any] | None = None) -> list[Any]:
+    """A list, likewise."""
+    value = field(raw, path, *names, default=default)
+    if not isinstance(value, list):
+        raise EngineError(f"{path} gives {_spelt(raw, names)} as {json.dumps(value)[:40]}", "give a list")
+    return value
+
+
+def flags(raw: dict[str, Any], path: Path, name: str, layers: int, default: int) -> tuple[bool, ...]:
+    """A list with one number a layer, as flags; `default` in each where there is none."""
+    values = listed(raw, path, name, default=[default] * layers)
     if len(values) != layers:
         raise EngineError(f"{path} has {len(values)} entries in {name} for {layers} layers", "give one a layer")
+    if bad := [v for v in values if not isinstance(v, int)]:
+        raise EngineError(f"{path} has {json.dumps(bad[0])} in {name}", "give 0 or 1 a layer")
     return tuple(bool(v) for v in values)
+
+
+def _spelt(raw: dict[str, Any], names: tuple[str, ...]) -> str:
+    return next((n for n in names if raw.get(n) is not None), names[0])
 
 
 def architecture(raw: dict[str, Any]) -> str:
     """The name a config.json gives its model: the first of `architectures`, else model_type."""
-    inner = raw.get("text_config") or {}
-    named = raw.get("architectures") or inner.get("architectures") or [raw.get("model_type") or inner.get("model_type")]
-    return str(named[0])
+    inner = raw.get("text_config")
+    places = (raw, inner) if isinstance(inner, dict) else (raw,)
+    lists = [p["architectures"] for p in places if isinstance(p.get("architectures"), list) and p["architectures"]]
+    types = [p["model_type"] for p in places if p.get("model_type")]
+    return str(lists[0][0] if lists else types[0] if types else None)
 
 
 def text_config(raw: dict[str, Any], path: Path) -> dict[str, Any]:
     """The fields of the text model: those of `text_config` before those around it. Raises EngineError on a conflict."""
-    inner = raw.get("text_config")
-    if not isinstance(inner, dict):
+    inner = table(raw, path, "text_config")
+    if not inner:
         return raw
     for name in _SHAPE:
         if name in raw and name in inner and raw[name] != inner[name]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.checkpoint_config import parse_model_config
 from engine.config import DraftConfig
-from engine.config_fields import architecture, field, read_json, text_config
+from engine.config_fields import MAX_LAYERS, architecture, field, listed, read_json, real, switch, text_config, whole
 from engine.errors import EngineError
 
 MARKOV_HEADS = ("vanilla", "gated", "rnn")
@@ -19,7 +19,8 @@ NESTED = "dspark"  # the folder in which MiniMax-M3.1 ships its draft
 
 def has_draft(raw: dict[str, Any]) -> bool:
     """Does this config.json describe a DSpark draft, alone or beside a target?"""
-    return any("dspark_target_layer_ids" in r for r in (raw, raw.get("text_config") or {}))
+    inner = raw.get("text_config")
+    return any("dspark_target_layer_ids" in r for r in (raw, inner if isinstance(inner, dict) else {}))
 
 
 def draft_folder(folder: Path) -> Path:
@@ -47,7 +48,9 @@ def load_draft_config(folder: Path, *, layers: int | None = None) -> DraftConfig
         raise EngineError(f"{path} names the architecture {architecture(raw)!r} and no dspark_target_layer_ids",
                           "use a DSpark draft")  # fmt: skip
     text = text_config(raw, path)
-    count = int(field(text, path, "num_hidden_layers")) if alone else _inline_layers(text, path, layers)
+    count = (
+        whole(text, path, "num_hidden_layers", low=1, high=MAX_LAYERS) if alone else _inline_layers(text, path, layers)
+    )
     shape = raw | {"text_config": None} | text | _dense(text, path, count)
     head = str(field(text, path, "markov_head_type", "dspark_markov_head_type", default="vanilla"))
     if head not in MARKOV_HEADS:
@@ -55,23 +58,24 @@ def load_draft_config(folder: Path, *, layers: int | None = None) -> DraftConfig
     if text.get("dspark_hybrid_context_fusion") or text.get("dspark_use_dense_ffn", True) is not True:
         raise EngineError(f"{path} asks for hybrid context fusion, or for experts in the draft",
                           "use a draft with dense layers and plain context")  # fmt: skip
-    block = int(field(text, path, "block_size", "dspark_block_size"))
-    mask, rank = (field(text, path, *n) for n in (("mask_token_id", "dspark_noise_token_id"),
-                                                  ("markov_rank", "dspark_markov_rank")))  # fmt: skip
-    ids = tuple(int(i) for i in field(text, path, "target_layer_ids", "dspark_target_layer_ids"))
+    block, mask, rank = (whole(text, path, *n) for n in (("block_size", "dspark_block_size"),
+                                                         ("mask_token_id", "dspark_noise_token_id"),
+                                                         ("markov_rank", "dspark_markov_rank")))  # fmt: skip
+    ids = tuple(listed(text, path, "target_layer_ids", "dspark_target_layer_ids"))
     model = parse_model_config(shape, path)
-    if block < 1 or not 0 <= int(mask) < model.vocab_size or int(rank) < 0 or not ids:
+    alpha = real(text, path, "confidence_head_alpha", default=0.0)
+    if block < 1 or mask >= model.vocab_size or not ids or any(type(i) is not int for i in ids):
         raise EngineError(f"{path} has block_size {block}, mask token {mask} of {model.vocab_size}, markov_rank {rank} "
                           f"and target_layer_ids {list(ids)}", "correct the one that cannot be")  # fmt: skip
     return DraftConfig(
         model=model,
         block_size=block,
         target_layer_ids=ids,
-        mask_token_id=int(mask),
-        markov_rank=int(rank),
+        mask_token_id=mask,
+        markov_rank=rank,
         markov_head=head,
-        confidence=bool(text.get("enable_confidence_head", float(text.get("confidence_head_alpha", 0.0)) > 0)),
-        confidence_with_markov=bool(text.get("confidence_head_with_markov", True)) and int(rank) > 0,
+        confidence=switch(text, path, "enable_confidence_head", alpha > 0),
+        confidence_with_markov=switch(text, path, "confidence_head_with_markov", True) and rank > 0,
         confidence_temperatures=_temperatures(text, path),
         capture_convention=str(text.get("capture_convention", "post_layer")),
         window=_window(text, path) if alone else 0,
@@ -84,13 +88,17 @@ def _inline_layers(text: dict[str, Any], path: Path, found: int | None) -> int:
     said = text.get("dspark_num_hidden_layers") or text.get("dspark_num_layers") or found
     if not said:
         raise EngineError(f"{path} does not say how many layers its DSpark draft has", "give dspark_num_hidden_layers")
-    return int(said)
+    return _layers({"dspark_num_hidden_layers": said}, path, "dspark_num_hidden_layers")
+
+
+def _layers(raw: dict[str, Any], path: Path, name: str) -> int:
+    return whole(raw, path, name, low=1, high=MAX_LAYERS)
 
 
 def _dense(text: dict[str, Any], path: Path, layers: int) -> dict[str, Any]:
     """What makes a draft's layers of the target's shape: no experts, no block-sparse attention."""
     out: dict[str, Any] = {"num_hidden_layers": layers, "moe_layer_freq": [0] * layers, "sparse_attention_config": None}
-    given = field(text, path, "dspark_ffn_hidden_size", default=0)
+    given = whole(text, path, "dspark_ffn_hidden_size", default=0)
     if given:
         size = text.get("dense_intermediate_size", given)
         if "target_layer_ids" in text and size != given:
@@ -102,14 +110,14 @@ def _dense(text: dict[str, Any], path: Path, layers: int) -> dict[str, Any]:
 
 def _window(text: dict[str, Any], path: Path) -> int:
     """Context keys that a block sees, 0 for all: M3.1's draft slides over the last `sliding_window`."""
-    kinds = set(text.get("layer_types") or ["full_attention"])
+    kinds = {str(kind) for kind in listed(text, path, "layer_types", default=[]) or ["full_attention"]}
     if kinds == {"full_attention"}:
         return 0
-    size = text.get("sliding_window")
+    size = whole(text, path, "sliding_window", default=0)
     if kinds != {"sliding_attention"} or not size:
-        raise EngineError(f"{path} has layers of kinds {', '.join(sorted(map(str, kinds)))} and sliding_window {size}",
+        raise EngineError(f"{path} has layers of kinds {', '.join(sorted(kinds))} and sliding_window {size}",
                           "use a draft whose layers are alike")  # fmt: skip
-    return int(size)
+    return size
 
 
 def _made_for(text: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +126,7 @@ def _made_for(text: dict[str, Any]) -> dict[str, Any]:
 
 
 def _temperatures(raw: dict[str, Any], path: Path) -> tuple[float, ...]:
-    found = tuple(float(t) for t in raw.get("confidence_temperatures", ()))
-    if any(not 0.0 < t < 1e6 for t in found):
+    found = tuple(listed(raw, path, "confidence_temperatures", default=[]))
+    if any(not isinstance(t, int | float) or not 0.0 < t < 1e6 for t in found):
         raise EngineError(f"{path} has confidence_temperatures {list(found)}", "use positive numbers")
-    return found
+    return tuple(map(float, found))

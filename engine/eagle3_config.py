@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import ModelConfig
-from engine.config_fields import architecture, read_json
+from engine.config_fields import MAX_POSITIONS, architecture, listed, read_json, real, switch, table, whole
 from engine.errors import EngineError
 
 CONVENTIONS = ("pre_layer", "post_layer")
@@ -82,7 +82,7 @@ def parse_eagle3_config(raw: dict[str, Any], path: Path) -> Eagle3Config:
     arch = architecture(raw)
     if not is_eagle3(arch):
         raise EngineError(f"{path} names the architecture {arch!r}", "use an EAGLE3 draft")
-    eagle = raw.get("eagle_config") or {}
+    eagle = table(raw, path, "eagle_config")
     if not eagle.get("use_aux_hidden_state", True):
         raise EngineError(f"{path} says use_aux_hidden_state false", "use a draft that fuses captured layers")
     for key, known in _ONLY.items():
@@ -97,11 +97,11 @@ def parse_eagle3_config(raw: dict[str, Any], path: Path) -> Eagle3Config:
         model=model,
         layer_ids=_layer_ids(raw, eagle, path),
         capture_convention=convention,
-        target_hidden_size=int(raw.get("target_hidden_size") or model.hidden_size),
-        draft_vocab_size=int(raw.get("draft_vocab_size") or model.vocab_size),
-        norm_output=bool(raw.get("norm_output", False)),
-        fc_norm=bool(raw.get("fc_norm", False)),
-        norm_before_residual=bool(raw.get("norm_before_residual", False)),
+        target_hidden_size=whole(raw, path, "target_hidden_size", default=model.hidden_size, low=1),
+        draft_vocab_size=whole(raw, path, "draft_vocab_size", default=model.vocab_size, low=1),
+        norm_output=switch(raw, path, "norm_output", False),
+        fc_norm=switch(raw, path, "fc_norm", False),
+        norm_before_residual=switch(raw, path, "norm_before_residual", False),
     )
 
 
@@ -112,7 +112,9 @@ def is_eagle3(arch: str) -> bool:
 
 def _layer_ids(raw: dict[str, Any], eagle: dict[str, Any], path: Path) -> tuple[int, ...]:
     name = "eagle_aux_hidden_state_layer_ids"
-    found = [tuple(int(i) for i in place[name]) for place in (eagle, raw) if place.get(name)]
+    found = [tuple(listed(place, path, name)) for place in (eagle, raw) if place.get(name)]
+    if any(type(i) is not int for ids in found for i in ids):
+        raise EngineError(f"{path} gives {name} as {list(found[0])}", "give layer numbers")
     if len(set(found)) > 1:
         raise EngineError(f"{path} gives {name} twice, and different", "keep one of them")
     return found[0] if found else ()
@@ -121,20 +123,15 @@ def _layer_ids(raw: dict[str, Any], eagle: dict[str, Any], path: Path) -> tuple[
 def _model(raw: dict[str, Any], path: Path) -> ModelConfig:
     """A Llama layer in this engine's terms."""
 
-    def need(name: str, default: Any = None) -> Any:
-        value = default if raw.get(name) is None else raw[name]
-        if value is None:
-            raise EngineError(f"{path} has no {name}", "use a complete config.json")
-        return value
-
-    hidden, heads = int(need("hidden_size")), int(need("num_attention_heads"))
-    head_dim, kv_heads = int(need("head_dim", hidden // heads)), int(need("num_key_value_heads", heads))
+    hidden, heads = (whole(raw, path, n, low=1) for n in ("hidden_size", "num_attention_heads"))
+    head_dim = whole(raw, path, "head_dim", default=hidden // heads, low=1)
+    kv_heads = whole(raw, path, "num_key_value_heads", default=heads, low=1)
     if heads % kv_heads or head_dim % 2:
         raise EngineError(f"{path} has {heads} heads of {head_dim} on {kv_heads} KV heads",
                           "use a number of heads that the KV heads divide, of an even size")  # fmt: skip
     return ModelConfig(
         family="llama",
-        vocab_size=int(need("vocab_size")),
+        vocab_size=whole(raw, path, "vocab_size", low=1),
         hidden_size=hidden,
         num_layers=1,
         num_heads=heads,
@@ -142,23 +139,23 @@ def _model(raw: dict[str, Any], path: Path) -> ModelConfig:
         head_dim=head_dim,
         rotary_dim=head_dim,
         rope_theta=_rope_theta(raw, path),
-        intermediate_size=int(need("intermediate_size")),
+        intermediate_size=whole(raw, path, "intermediate_size", low=1),
         activation="silu",
         gemma_norm=False,
         tie_embeddings=False,
         qk_norm=False,
-        max_positions=int(need("max_position_embeddings")),
-        eps=float(need("rms_norm_eps", 1e-6)),
+        max_positions=whole(raw, path, "max_position_embeddings", low=1, high=MAX_POSITIONS),
+        eps=real(raw, path, "rms_norm_eps", default=1e-6, above=0.0),
         raw=raw,
     )
 
 
 def _rope_theta(raw: dict[str, Any], path: Path) -> float:
     """From either spelling; 10000 where a file says nothing, as ATOM and transformers take it."""
-    rope = raw.get("rope_parameters") or {}
+    rope = table(raw, path, "rope_parameters")
     if rope.get("rope_type", "default") != "default":
         raise EngineError(f"{path} has rope_type {rope['rope_type']!r}", "use a draft with plain RoPE")
-    found = {float(place["rope_theta"]) for place in (raw, rope) if place.get("rope_theta") is not None}
+    found = {real(place, path, "rope_theta", above=0.0) for place in (raw, rope) if place.get("rope_theta") is not None}
     if len(found) > 1:
         raise EngineError(f"{path} gives rope_theta twice, and different", "keep one of them")
     return found.pop() if found else 10000.0

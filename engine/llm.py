@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -25,12 +26,12 @@ from engine.mono.router import REASONS, Router, largest_batch, unfit
 from engine.parallel import Parallel, RankLost
 from engine.prefix_cache import OutOfPages, PagePool, PageTable
 from engine.quant import FORMATS, INDEX_FORMATS, KVFormat
-from engine.quant.apply import WeightReport, quantise_models, weight_report
+from engine.quant.apply import WeightReport, quantise_models, scales_rows, weight_report
 from engine.ranks import Ranks
 from engine.request import Sequence
 from engine.runner import Runner, page_tables
 from engine.scheduler import Scheduler
-from engine.shard import local_config, shard_drafter, shard_target, sum_over_ranks
+from engine.shard import Share, local_config, sum_over_ranks
 from engine.tokenizer import Tokenizer
 from engine.weights import draft_names, load_target, target_names
 
@@ -40,9 +41,9 @@ _TORCH = {"float32": torch.float32, "bf16": torch.bfloat16}
 class LLM:
     """A target, with a draft or without, ready to generate.
 
-    drafter: an object to use in place of the one config.draft names; "scripted" needs it. Raises
-    EngineError for a checkpoint, draft or memory limit that does not do. With config.tp above 1 this is rank 0 and
-    starts the others, each a process with its share of the weights and of the KV heads; `parallel` is how those are
+    drafter: an object to use in place of the one config.draft names; "scripted" needs it, and each rank has all of it.
+    Raises EngineError for a checkpoint, draft or memory limit that does not do. With config.tp above 1 this is rank 0
+    and starts the others, each a process with its share of the weights and of the KV heads; `parallel` is how those are
     made.
     """
 
@@ -70,15 +71,15 @@ class LLM:
         dtype = config.dtype if config.dtype != "auto" else "float32" if self.device.type == "cpu" else "bf16"
         self.quant = QuantMode.parse(config.quant, dtype)
         self.tokenizer = Tokenizer(config.model)
-        self.target = load_target(config.model, dtype=_TORCH[self.quant.dtype], device=str(self.device))
-        shard_target(self.target, self.parallel)
-        self.drafter = self._drafter(drafter) if config.k else None
-        if self.drafter:
-            shard_drafter(self.drafter, self.parallel)
+        rank, size = self.parallel.rank, self.parallel.size
+        share = Share(rank=rank, size=size, row_amax=size > 1 and scales_rows(config, self.quant))
+        device = str(self.device)
+        self.target = load_target(config.model, dtype=_TORCH[self.quant.dtype], device=device, share=share)
+        self.drafter = self._drafter(drafter, share) if config.k else None
         self.online_quant = quantise_models(config, self.quant, _models(self.target, self.drafter))
-        for module in (self.target, self.drafter.weights() if self.drafter else None):
-            if module is not None:
-                sum_over_ranks(module, self.parallel)
+        sum_over_ranks(self.target, self.parallel)
+        if self.drafter and drafter is None and (own := self.drafter.weights()):
+            sum_over_ranks(own, self.parallel)
         self.max_model_len = self._max_model_len()
 
         layers = _layers(self.target, self.drafter, self.quant)
@@ -130,7 +131,7 @@ class LLM:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was asked for and is not as one might expect, a sentence each."""
-        return (*self.online_quant.notes, *self._path_notes())
+        return (*self.online_quant.notes, *(self.drafter.notes if self.drafter else ()), *self._path_notes())
 
     def _path_notes(self) -> list[str]:
         band, run, config = self.quant.band, self.runner, self.config
@@ -380,12 +381,12 @@ class LLM:
             raise EngineError(f"{name}: its {what} of {len(ids)} tokens holds the id {bad}, the vocabulary has "
                               f"0 to {vocab - 1}", "use the model's own tokenizer")  # fmt: skip
 
-    def _drafter(self, given: Drafter | None) -> Drafter:
+    def _drafter(self, given: Drafter | None, share: Share) -> Drafter:
         if given is not None:
             return given
         if self.config.draft not in DRAFTERS:
             raise EngineError(f"the draft {self.config.draft} has no checkpoint to load", "hand LLM a drafter object")
-        made = DRAFTERS[self.config.draft](self.config, self.target)
+        made = DRAFTERS[self.config.draft](self.config, self.target, share)
         if self.config.scheduled and getattr(made.weights(), "confidence", None) is None:
             raise EngineError(f"the draft {self.config.draft} gives no confidences to choose drafts by",
                               "leave confidence_threshold and verify_rows at 0")  # fmt: skip
@@ -472,6 +473,8 @@ def _device(name: str, parallel: Parallel) -> torch.device:
     """The device of this rank."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise EngineError(f"device is {name}", "use auto, cpu or cuda (ROCm calls its devices cuda too)")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise EngineError("device is cuda, but torch finds none", "use device cpu")
     if name == "cuda" and parallel.size > 1:

@@ -6,25 +6,31 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import MoEConfig, SparseConfig
-from engine.config_fields import field
 from engine.config_fields import flags as read_flags
+from engine.config_fields import real, switch, table, whole
 from engine.errors import EngineError
+
+_OTHERS = ("mlp_layer_types", "index_n_heads")
 
 
 def parse_moe(raw: dict[str, Any], path: Path, layers: int) -> MoEConfig | None:
     """The experts of MiniMax-M3; a missing moe_layer_freq means that all layers have them."""
-    flags = read_flags(raw.get("moe_layer_freq", [1] * layers), "moe_layer_freq", layers, path)
+    other = [n for n in _OTHERS if n in raw]
+    if other and raw.get("moe_layer_freq") is None:  # every layer would get experts, and none an index
+        raise EngineError(f"{path} has {other[0]}: it was written by transformers, which names M3's layers otherwise",
+                          "use the config.json of the published checkpoint")  # fmt: skip
+    flags = read_flags(raw, path, "moe_layer_freq", layers, 1)
     if not any(flags):
         return None
     scoring = str(raw.get("scoring_func", "sigmoid"))
     if scoring != "sigmoid":
         raise EngineError(f"{path} routes with {scoring!r}", "use a checkpoint with sigmoid routing")
-    size, shared = int(field(raw, path, "intermediate_size")), int(raw.get("n_shared_experts", 1))
-    shared_size = int(raw.get("shared_intermediate_size", size)) if shared else 0
+    size, shared = whole(raw, path, "intermediate_size", low=1), whole(raw, path, "n_shared_experts", default=1)
+    shared_size = whole(raw, path, "shared_intermediate_size", default=size) if shared else 0
     if shared and shared_size not in (size, size * shared):
         raise EngineError(f"{path}: shared_intermediate_size {shared_size} is not n_shared_experts {shared} of "
                           f"intermediate_size {size}", "correct one of the three")  # fmt: skip
-    experts, chosen = int(field(raw, path, "num_local_experts")), int(field(raw, path, "num_experts_per_tok"))
+    experts, chosen = (whole(raw, path, n) for n in ("num_local_experts", "num_experts_per_tok"))
     if not 1 <= chosen <= experts:
         raise EngineError(f"{path} chooses {chosen} of {experts} experts", "correct num_experts_per_tok")
     return MoEConfig(
@@ -33,15 +39,15 @@ def parse_moe(raw: dict[str, Any], path: Path, layers: int) -> MoEConfig | None:
         experts_per_token=chosen,
         expert_size=size,
         shared_size=size * shared,
-        scaling=float(raw.get("routed_scaling_factor", 1.0)),
-        routing_bias=bool(raw.get("use_routing_bias", True)),
+        scaling=real(raw, path, "routed_scaling_factor", default=1.0, above=0.0),
+        routing_bias=switch(raw, path, "use_routing_bias", True),
     )
 
 
 def parse_sparse(raw: dict[str, Any], path: Path, layers: int, kv_heads: int) -> SparseConfig | None:
     """The block-sparse attention of MiniMax-M3; a missing sparse_attention_freq means that no layer has it."""
-    given = raw.get("sparse_attention_config") or {}
-    flags = read_flags(given.get("sparse_attention_freq", [0] * layers), "sparse_attention_freq", layers, path)
+    given = table(raw, path, "sparse_attention_config")
+    flags = read_flags(given, path, "sparse_attention_freq", layers, 0)
     if not any(flags):
         return None
     for key, only in (("sparse_score_type", "max"), ("sparse_disable_index_value", True)):
@@ -51,16 +57,16 @@ def parse_sparse(raw: dict[str, Any], path: Path, layers: int, kv_heads: int) ->
     cfg = SparseConfig(
         layers=flags,
         computes=_index_computes(raw, path, flags),
-        index_heads=int(field(given, path, "sparse_num_index_heads")),
-        index_dim=int(field(given, path, "sparse_index_dim")),
-        block_size=int(field(given, path, "sparse_block_size")),
-        topk=int(field(given, path, "sparse_topk_blocks")),
-        init_blocks=int(given.get("sparse_init_block", 0)),
-        local_blocks=int(given.get("sparse_local_block", 1)),
+        index_heads=whole(given, path, "sparse_num_index_heads"),
+        index_dim=whole(given, path, "sparse_index_dim", low=1),
+        block_size=whole(given, path, "sparse_block_size", low=1),
+        topk=whole(given, path, "sparse_topk_blocks"),
+        init_blocks=whole(given, path, "sparse_init_block", default=0),
+        local_blocks=whole(given, path, "sparse_local_block", default=1),
     )
     if cfg.index_heads != kv_heads:
         raise EngineError(f"{path} has {cfg.index_heads} index heads and {kv_heads} KV heads", "they must be equal")
-    if cfg.block_size < 1 or cfg.topk < max(1, cfg.init_blocks + cfg.local_blocks):
+    if cfg.topk < max(1, cfg.init_blocks + cfg.local_blocks):
         raise EngineError(f"{path} sees {cfg.topk} blocks of {cfg.block_size} keys, {cfg.init_blocks} first and "
                           f"{cfg.local_blocks} last ones forced", "correct sparse_attention_config")  # fmt: skip
     return cfg
@@ -68,16 +74,20 @@ def parse_sparse(raw: dict[str, Any], path: Path, layers: int, kv_heads: int) ->
 
 def _index_computes(raw: dict[str, Any], path: Path, sparse: tuple[bool, ...]) -> tuple[bool, ...]:
     """Which sparse layers pick blocks themselves, counted by sparse ordinal (ATOM's index_topk_* overrides)."""
-    freq, offset = int(raw.get("index_topk_freq", 1)), int(raw.get("index_skip_topk_offset", 0))
-    if freq < 1:
-        raise EngineError(f"{path} has index_topk_freq {freq}", "give 1 (no sharing) or more")
-    pattern = raw.get("index_topk_pattern") if raw.get("use_index_cache") else None
+    freq = whole(raw, path, "index_topk_freq", default=1, low=1)
+    offset = whole(raw, path, "index_skip_topk_offset", default=0)
+    shares = switch(raw, path, "use_index_cache", False)
+    pattern = raw.get("index_topk_pattern") if shares else None
+    if pattern is not None and not isinstance(pattern, str):
+        raise EngineError(
+            f"{path} gives index_topk_pattern as {pattern!r}", "give a text with S for a layer that shares"
+        )
     computes, ordinal = [], 0
     for flag in sparse:
         if pattern is not None:
             skips = ordinal < len(pattern) and pattern[ordinal] == "S"
         else:
-            skips = bool(raw.get("use_index_cache")) and max(ordinal - offset, 0) % freq != 0
+            skips = shares and max(ordinal - offset, 0) % freq != 0
         if flag and skips and ordinal == 0:
             raise EngineError(f"{path}: the first sparse layer shares an index, but none is before it",
                               "let it compute its own")  # fmt: skip

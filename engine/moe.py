@@ -32,7 +32,9 @@ class MoE(nn.Module):
             raise ValueError("the configuration has no experts")
         self.cfg, self.experts, self.chosen, self.scaling = cfg, moe.experts, moe.experts_per_token, moe.scaling
         self.gate = nn.Linear(cfg.hidden_size, moe.experts, bias=False)
-        self.correction_bias = nn.Parameter(torch.zeros(moe.experts), requires_grad=False)  # stays float32
+        # stays float32; without use_routing_bias no checkpoint fills it, so it is made where it has memory
+        made = torch.zeros(moe.experts, device=None if moe.routing_bias else "cpu")
+        self.correction_bias = nn.Parameter(made, requires_grad=False)
         self.gate_up = nn.Parameter(torch.empty(moe.experts, 2 * moe.expert_size, cfg.hidden_size))
         self.down = nn.Parameter(torch.empty(moe.experts, cfg.hidden_size, moe.expert_size))
         self.shared = MLP(cfg, moe.shared_size) if moe.shared_size else None

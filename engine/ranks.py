@@ -64,10 +64,12 @@ class Ranks:
             for pipe, process in zip(self._pipes, self._processes, strict=True):
                 heard = wait([pipe, process.sentinel], START_S)
                 try:
-                    ready = pipe in heard and pipe.poll() and pipe.recv()[0] == "ready"
+                    said = pipe.recv() if pipe in heard and pipe.poll() else ("nothing",)
                 except (EOFError, OSError):
-                    ready = False
-                if not ready:
+                    said = ("nothing",)
+                if said[0] == "error":
+                    raise EngineError(*said[1:])
+                if said[0] != "ready":
                     raise self._reason(f"{process.name} did not load within {START_S:.0f} s")
             meeting = str(Path(self._folder.name) / "meeting")
             self._send(meeting)

@@ -1,4 +1,4 @@
-"""A rank's share of a model: the tensor-parallel cut of a loaded target or draft.
+"""A rank's share of a model: the tensor-parallel cut, taken while a target or a draft is loaded.
 
     q, k, v, index q, gate, up     rows (a head, or a part of the intermediate size) go to one rank each
     o, down                        columns likewise; each rank's product is a part of the sum over ranks
@@ -8,28 +8,85 @@
                                    of [rows, vocab] comes before a choice; the price is their memory, once a rank
 
 With fewer KV heads than ranks a KV head lies on several ranks, as in the engines that serve such models: rank r has
-head r * kv // size, the one its query heads read. The sums over ranks are taken where a layer adds to the residual
-stream, so what a draft captures is the whole stream.
+head r * kv // size, the one its query heads read, and of a block-sparse layer the index head that picks for it. The
+sums over ranks are taken where a layer adds to the residual stream, so what a draft captures is the whole stream.
+
+A module is made in the shape of `Share.local` and takes of each tensor in the files what `Share.cut` says, so that a
+rank never holds the rest.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor, nn
 
 from engine.config import ModelConfig
-from engine.draft import Drafter
 from engine.errors import EngineError
-from engine.indexer import Indexer
-from engine.layers import MLP, Attention
-from engine.model import Target
-from engine.moe import MoE
+from engine.layers import Attention
 from engine.parallel import Parallel
+from engine.tensor_files import Cut
 
 SIZES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Rank `rank` of `size`. row_amax: what is cut by columns also keeps the largest magnitude of its whole rows, for
+    formats with one scale a row, which are then the same at every size; the price is that these matrices are read
+    whole, one at a time."""
+
+    rank: int = 0
+    size: int = 1
+    row_amax: bool = False
+
+    def local(self, cfg: ModelConfig, what: str = "target") -> ModelConfig:
+        """The shape of this share. Raises EngineError as local_config."""
+        return local_config(cfg, self.size, what)
+
+    def cut(self, cfg: ModelConfig, name: str, part: int) -> Cut | None:
+        """What this share takes of part `part` of the parameter `name` of a whole model of shape `cfg`; None: all.
+
+        Parts are the tensors that a parameter is made of, in the order of tensor_names: q, k, v; gate, up; and so on.
+        """
+        if self.size == 1:
+            return None
+        first, shared = self.rank * cfg.num_kv_heads // self.size, cfg.moe.shared_size if cfg.moe else 0
+        kv = range(first, first + max(1, cfg.num_kv_heads // self.size))
+        q, keys = (self._span(cfg.num_heads), cfg.num_heads), (kv, cfg.num_kv_heads)
+        dense, beside, expert = ((self._span(n), n) for n in (cfg.intermediate_size, shared, _expert_size(cfg)))
+        places = {  # name -> dim, which of how many things, places of each
+            "attn.qkv.weight": (0, keys if part else q, cfg.head_dim),
+            "attn.qkv.bias": (0, keys if part else q, cfg.head_dim),
+            "attn.o.weight": (1, q, cfg.head_dim),
+            "mlp.gate_up.weight": (0, dense, 1),
+            "mlp.down.weight": (1, dense, 1),
+            "mlp.shared.gate_up.weight": (0, beside, 1),
+            "mlp.shared.down.weight": (1, beside, 1),
+            "mlp.gate_up": (0, expert, 1),
+            "mlp.down": (1, expert, 1),
+        }
+        if cfg.sparse is not None and not part:
+            places["indexer.qk.weight"] = (0, (kv, cfg.sparse.index_heads), cfg.sparse.index_dim)
+        found = places.get(re.sub(r"^(layers\.\d+|midlayer)\.", "", name))
+        if found is None:
+            return None
+        dim, (things, count), each = found
+        return Cut(dim=dim, start=things.start * each, stop=things.stop * each, whole=count * each)
+
+    def _span(self, count: int) -> range:
+        """This rank's part of `count` things."""
+        each = count // self.size
+        return range(self.rank * each, (self.rank + 1) * each)
+
+
+WHOLE = Share()
+
+
+def _expert_size(cfg: ModelConfig) -> int:
+    return cfg.moe.expert_size if cfg.moe else 0
 
 
 def local_config(cfg: ModelConfig, size: int, what: str = "target") -> ModelConfig:
@@ -51,22 +108,6 @@ def local_config(cfg: ModelConfig, size: int, what: str = "target") -> ModelConf
     )  # fmt: skip
 
 
-def shard_target(target: Target, parallel: Parallel) -> None:
-    """Keep this rank's share of a whole target, in place; its cfg becomes the share's."""
-    cfg = local_config(target.cfg, parallel.size)
-    _shard(target, target.cfg, parallel)
-    target.cfg = cfg
-
-
-def shard_drafter(drafter: Drafter, parallel: Parallel) -> None:
-    """The same for a draft's decoder layers; a draft without layers of its own stays as it is."""
-    draft = drafter.weights()
-    if parallel.size > 1 and draft is not None and drafter.kv is not None:
-        cfg = local_config(drafter.kv, parallel.size, "draft")
-        _shard(draft, drafter.kv, parallel)
-        drafter.kv = cfg
-
-
 def sum_over_ranks(module: nn.Module, parallel: Parallel) -> None:
     """Make every decoder layer of `module` add whole sums. To be called when its linear layers are the final ones.
 
@@ -80,23 +121,6 @@ def sum_over_ranks(module: nn.Module, parallel: Parallel) -> None:
         if isinstance(attention, Attention):
             for partial in (attention.o, layer.get_submodule("mlp")):
                 partial.register_forward_hook(_summed(parallel))
-
-
-class RowParallel(nn.Linear):
-    """The columns of a linear layer that one rank has. Its outputs are parts of a sum.
-
-    row_amax: float32 [out, 1], the largest magnitude of each whole row: a format with one scale a row is then the same
-    at every tp.
-    """
-
-    row_amax: Tensor
-
-    def __init__(self, whole: nn.Linear, part: slice, *, first: bool) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = part.stop - part.start, whole.out_features
-        self.weight = nn.Parameter(whole.weight[:, part].clone(), requires_grad=False)
-        self.bias = whole.bias if first else None  # added once
-        self.register_buffer("row_amax", whole.weight.abs().amax(1, keepdim=True).float(), persistent=False)
 
 
 def _summed(parallel: Parallel) -> Callable[[nn.Module, object, Tensor], Tensor]:
@@ -113,65 +137,3 @@ def _misfit(cfg: ModelConfig, size: int) -> str | None:
     if cfg.moe is not None:
         sizes |= {"as its experts' size": cfg.moe.expert_size, "as its shared experts' size": cfg.moe.shared_size}
     return next((f"{n} {name}" for name, n in sizes.items() if n % size), None)
-
-
-def _shard(module: nn.Module, cfg: ModelConfig, parallel: Parallel) -> None:
-    if parallel.size == 1:
-        return
-    heads = _span(cfg.num_heads, parallel)
-    first = parallel.rank * cfg.num_kv_heads // parallel.size
-    kv = range(first, first + max(1, cfg.num_kv_heads // parallel.size))
-    for child in list(module.modules()):
-        if isinstance(child, Attention):
-            _attention(child, heads, kv, parallel)
-        elif isinstance(child, Indexer):
-            rows = _rows([(kv, child.dim), (range(child.heads, child.heads + 1), child.dim)])
-            child.qk, child.heads = _columns_of(child.qk, rows), len(kv)
-        elif isinstance(child, MLP):
-            part = _span(child.down.in_features, parallel)
-            child.gate_up = _columns_of(child.gate_up, _rows([(part, 1), (_after(part, child.down.in_features), 1)]))
-            child.down = _row_parallel(child.down, part, parallel)
-        elif isinstance(child, MoE):
-            size = child.down.shape[2]
-            part = _span(size, parallel)
-            rows = _rows([(part, 1), (_after(part, size), 1)])
-            child.gate_up = nn.Parameter(child.gate_up[:, rows].contiguous(), requires_grad=False)
-            child.down = nn.Parameter(child.down[..., part.start : part.stop].contiguous(), requires_grad=False)
-
-
-def _attention(attention: Attention, heads: range, kv: range, parallel: Parallel) -> None:
-    dim, q = attention.head_dim, attention.heads
-    keys = _after(kv, q)
-    rows = _rows([(heads, dim), (keys, dim), (_after(keys, attention.kv_heads), dim)])
-    attention.qkv = _columns_of(attention.qkv, rows)
-    attention.o = _row_parallel(attention.o, range(heads.start * dim, heads.stop * dim), parallel)
-    attention.heads, attention.kv_heads = len(heads), len(kv)
-
-
-def _span(count: int, parallel: Parallel) -> range:
-    """This rank's part of `count` things."""
-    each = count // parallel.size
-    return range(parallel.rank * each, (parallel.rank + 1) * each)
-
-
-def _after(part: range, offset: int) -> range:
-    return range(part.start + offset, part.stop + offset)
-
-
-def _rows(parts: list[tuple[range, int]]) -> Tensor:
-    """int64: the rows of some things of so many rows each, in order."""
-    return torch.cat([torch.arange(part.start * each, part.stop * each) for part, each in parts])
-
-
-def _columns_of(whole: nn.Linear, rows: Tensor) -> nn.Linear:
-    """A column-parallel layer: the outputs `rows` of a linear layer."""
-    part = nn.Linear(whole.in_features, len(rows), bias=whole.bias is not None, device="meta")
-    rows = rows.to(whole.weight.device)
-    part.weight = nn.Parameter(whole.weight[rows], requires_grad=False)
-    if whole.bias is not None:
-        part.bias = nn.Parameter(whole.bias[rows], requires_grad=False)
-    return part
-
-
-def _row_parallel(whole: nn.Linear, part: range, parallel: Parallel) -> RowParallel:
-    return RowParallel(whole, slice(part.start, part.stop), first=parallel.rank == 0)

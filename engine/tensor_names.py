@@ -109,7 +109,7 @@ def target_name(cfg: ModelConfig, *, draft_inside: bool) -> Callable[[str], str 
 
     draft_inside: tensors below `model.dspark.` are a draft's. M3's MTP modules count on after the last layer.
     """
-    mtp = range(cfg.num_layers, cfg.num_layers + int(cfg.raw.get("num_mtp_modules") or 0))
+    mtp = range(cfg.num_layers, cfg.num_layers + cfg.mtp_modules)
     skipped = (*NOT_TEXT, *(f"model.layers.{i}." for i in mtp), *(["model.dspark."] if draft_inside else []))
 
     def rename(name: str) -> str | None:

@@ -12,13 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evalkit import stats
+from evalkit.config import TARGETS
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import accuracy_fingerprint
 from evalkit.records import SCHEMA, Run, Sample
+from evalkit.runfile import read_json
 
 GOLDEN_DIR = Path(__file__).resolve().parent.parent / "golden"
 STRICT, FLEXIBLE = "strict-match", "flexible-extract"
 HASH_CHARS = 16  # 64 bits of each hash are stored and compared: enough for any task, and a third of the file
+REAL = "run it again with real acceptance: without --forced-length, or the server's own flag for it"
+SHIPPED = "gradeschool"  # the task whose data are in the checkout
 BASELINE_MARKS = ("target_sha", "task_sha")  # what a run must share with its baseline, besides the prompts
 
 
@@ -27,9 +31,21 @@ def mark(run: Run, key: str) -> Any:
     return run.fingerprint.get(key, run.cell.get(key))
 
 
-def baseline_command(run: Run) -> str:
+def by_name(run: Run) -> bool:
+    """Whether the names of a run's target, draft and task say all of its setting that a baseline or golden must share:
+    then one command makes it. Not for a server's target, data of one's own, or a task whose data are not here."""
     cell = run.cell
-    return f"evalkit golden record --target {cell.get('target')} --task {cell.get('task')} --k 0 --quant float32"
+    odd = ("server", "data", "temperature", "limit", "online_quant_config")
+    plain = not any(cell.get(name) for name in odd) and not mark(run, "shots")
+    return plain and cell.get("target") in TARGETS and cell.get("task") == SHIPPED
+
+
+def baseline_command(run: Run) -> str:
+    """How to get a baseline that fits a run: by one command where names say its setting, else from a run like it."""
+    cell = run.cell
+    if by_name(run):
+        return f"evalkit golden record --target {cell.get('target')} --task {cell.get('task')} --k 0 --quant float32"
+    return f"make a K=0 float32 run with the options of {run.id}, then evalkit baseline record THAT_RUN"
 
 
 class Row(NamedTuple):
@@ -103,6 +119,8 @@ def score_bit(sample: Sample, name: str) -> int:
 def refuse_unfit(run: Run, what: str) -> None:
     """Refuses a run that can be no standard for others: incomplete, a subset, failed or forced samples."""
     again = "run the whole task again"
+    if run.forced:
+        raise EvalkitError(f"run {run.id} has forced acceptance: no {what}", REAL)
     if not run.complete or len(run.samples) != run.expected:
         raise EvalkitError(f"run {run.id} is incomplete ({len(run.samples)} of {run.expected}): no {what}", again)
     if run.expected < run.task_size:
@@ -110,8 +128,6 @@ def refuse_unfit(run: Run, what: str) -> None:
     failed = sum(bool(s.error) for s in run.samples)
     if failed:
         raise EvalkitError(f"run {run.id} has {failed} failed requests: no {what}", again)
-    if run.forced:
-        raise EvalkitError(f"run {run.id} has forced acceptance: no {what}", "run with real acceptance")
 
 
 def record_baseline(run: Run, path: Path, *, repeats: Sequence[Run] = (), write: bool = True) -> str:
@@ -210,10 +226,10 @@ def load_baseline(path: Path) -> Baseline:
     """Reads a baseline; one whose rows do not give its own n and count is refused."""
     fix = "restore the file, or record the baseline again"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise EvalkitError(f"{path} does not exist", "record a baseline first") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
+    except (OSError, ValueError) as e:
         raise EvalkitError(f"{path} cannot be read ({e})", fix) from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
@@ -317,10 +333,12 @@ class ReferenceScore:
 
 def load_reference_scores(path: Path = GOLDEN_DIR / "reference_scores.yaml") -> tuple[ReferenceScore, ...]:
     """The published scores that the project knows."""
-    import yaml
+    from evalkit.yamlfile import parse_yaml
 
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = parse_yaml(path.read_text(encoding="utf-8"))
         return tuple(ReferenceScore(**entry) for entry in data["scores"])
-    except (OSError, yaml.YAMLError, TypeError, KeyError) as e:
+    except EvalkitError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError) as e:
         raise EvalkitError(f"{path} is no list of reference scores ({e})", "restore the file") from None

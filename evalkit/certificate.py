@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -179,13 +180,17 @@ def faults(
     places: Sequence[Path] = (),
     named: Mapping[str, Path] | None = None,
     key: bytes | None = None,
+    margins: Mapping[str, float] | None = None,
 ) -> tuple[str, ...]:
     """Everything that makes a certificate invalid, one sentence each; nothing where it holds.
+
+    `margins` are the largest that are accepted, by the name of their check and in its own unit (fractions of 1; tokens
+    a step for the distribution). A check that the certificate doesn't have, or that has no margin, is a fault.
 
     `fingerprint` is the configuration that is to be run. The runs and standards are looked for by name in `places`;
     `named` gives a role's own place. One that is not found is a fault: what can't be looked at isn't unchanged.
     """
-    found = [*_seals(cert, key), *_verdict(cert), *_times(cert, now)]
+    found = [*_seals(cert, key), *_verdict(cert), *_times(cert, now), *_margins(cert, margins or {})]
     if fingerprint is not None:
         for d in cert.configuration.differences(fingerprint):
             found.append(f"{WORDS.get(d.name, d.name)} is {shown(d.there)}, the certificate is for {shown(d.here)}")
@@ -229,6 +234,31 @@ def _verdict(cert: Certificate) -> list[str]:
     return found
 
 
+def _margins(cert: Certificate, largest: Mapping[str, float]) -> list[str]:
+    """What was certified at a wider margin than may be, or not compared at all."""
+    for name, limit in largest.items():
+        if isinstance(limit, bool) or not 0 < limit < math.inf:
+            raise EvalkitError(f"the largest margin of {name} is {limit}", "give a number above 0: 0.01 is one point")
+    verdict = cert.body.get("verdict")
+    rows = verdict.get("checks") if isinstance(verdict, dict) else None
+    checks = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    found = []
+    for name, limit in largest.items():
+        told = [_margin_of(c) for c in checks if c.get("name") == name]
+        wide = [m for m in told if m is not None and m > limit * (1 + 1e-9)]
+        if not told or None in told:
+            found.append(f"it was not judged by {name} at a margin, and at most {limit:g} is asked for")
+        elif wide:
+            found.append(f"it was judged by {name} at a margin of {max(wide):g}, at most {limit:g} is asked for")
+    return found
+
+
+def _margin_of(check: Mapping[str, Any]) -> float | None:
+    numbers = check.get("numbers")
+    margin = numbers.get("margin") if isinstance(numbers, dict) else None
+    return float(margin) if isinstance(margin, int | float) and not isinstance(margin, bool) else None
+
+
 def _times(cert: Certificate, now: datetime) -> list[str]:
     if now.tzinfo is None:
         raise ValueError("a time without its zone")
@@ -245,11 +275,14 @@ def require_certificate(
     now: datetime,
     *,
     places: Sequence[Path] = (Path("runs"), GOLDEN_DIR),
+    named: Mapping[str, Path] | None = None,
     key: bytes | None = None,
+    margins: Mapping[str, float] | None = None,
 ) -> Certificate:
     """The valid certificate of exactly this configuration. Raises EvalkitError with all its faults; a performance run
-    calls it before it starts anything."""
+    calls it before it starts anything. `places`, `named` and `margins` are those of `faults`."""
     cert = read_certificate(path)
-    if found := faults(cert, now=now, fingerprint=fingerprint, places=places, key=key):
+    found = faults(cert, now=now, fingerprint=fingerprint, places=places, named=named, key=key, margins=margins)
+    if found:
         raise EvalkitError(f"{path.name} does not allow this run: {'; '.join(found)}", AGAIN)
     return cert

@@ -69,7 +69,7 @@ RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K;
 Ks = Annotated[list[str] | None, typer.Option("--k", metavar="K,...", help="Run these K now; 0 is the baseline.")]
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
 CurveArg = Annotated[str, typer.Argument(help="A golden file, or its name in golden/.", metavar="FILE|NAME")]
-GoldenOpt = Annotated[Path | None, typer.Option("--golden", help="Golden curve.  [default: golden/]")]
+GoldenOpt = Annotated[Path | None, typer.Option("--golden", help="Golden curve or stored run.  [default: golden/]")]
 Margin = Annotated[float | None, typer.Option(help="Loss of accuracy that is accepted.  [default: 0.01]")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")]
 
@@ -134,6 +134,7 @@ def run(
     server_env: server.ServerEnv = None,
     start_timeout: server.StartTimeout = 1800.0,
     trust_remote_code: server.RemoteCode = False,
+    smoke: server.Smoke = True,
 ) -> None:
     """Run one setting of a task, store it, judge it and write its report. Options of a server start with "Server:"."""
     from evalkit.config import Cell
@@ -145,6 +146,7 @@ def run(
         retries=retries, api_key_env=api_key_env, api_key_file=api_key_file, served_name=served_name,
         revision=revision, extra_body=extra_body, tp=tp, port=port, max_model_len=max_model_len,
         memory_share=memory_share, start_timeout=start_timeout, remote_code=trust_remote_code,
+        smoke=smoke,
     )  # fmt: skip
     cell = Cell.make(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
@@ -153,7 +155,17 @@ def run(
         online_quant_config=online_quant_config, server=spec, mono=mono, graphs=graphs, tp=1 if spec else tp,
         verify=verify, forced_length=forced_length, confidence_threshold=confidence_threshold, verify_rows=verify_rows,
     )  # fmt: skip
+    baseline = _asked_to_judge(cell, runs_dir, gate=gate, baseline=baseline, margin=margin)
     made = _run(cell, runs_dir, fresh=fresh, baseline=baseline, margin=margin, alpha=alpha)
+    try:
+        _tell(made, runs_dir, gate=gate, report=report, baseline=baseline, margin=margin)
+    except KeyboardInterrupt:
+        print(f"interrupted: the run is whole and stored; evalkit gate {made.id} judges it", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def _tell(made: Run, runs_dir: Path, *, gate: bool, report: bool, baseline: Path | None, margin: float | None) -> None:
+    """Prints a run that is done, judges it and writes its report; ends with the verdict's exit code."""
     from evalkit import console
 
     out = console.console()
@@ -186,8 +198,10 @@ def gate(
     runs_dir: RunsDir = Path("runs"),
     run_missing: Annotated[bool, typer.Option("--run-missing", help="SPEC: run cells that are not stored.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="SPEC: simulate the gate's error rates.")] = False,
-    draws: Annotated[int, typer.Option(help="--audit: simulated gates for each true effect.")] = 400,
-    seed: Annotated[int, typer.Option(help="--audit: seed.")] = 0,
+    draws: Annotated[
+        int | None, typer.Option(help="--audit: simulated gates for each true effect.  [default: 400]")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="--audit: seed.  [default: 0]")] = None,
 ) -> None:
     """Judge stored runs (several as one sweep, Holm), or a specification. Exits 0 pass, 1 fail, 3 inconclusive.
 
@@ -198,6 +212,7 @@ def gate(
 
     files: dict[str, Any] = {"json": json, "junit": junit, "summary": summary, "step_summary": step_summary,
                              "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
+    _refuse_odd_audit(audit, {"--draws": draws, "--seed": seed}, {**files, "run_missing": run_missing})
     if specs := [word for word in which if looks_like_spec(word)]:
         if len(which) > 1 or baseline or golden or margin is not None:
             odd = "other arguments" if len(which) > 1 else "--baseline, --golden or --margin"
@@ -205,7 +220,7 @@ def gate(
         if audit:
             from evalkit.spec.audit import audit_spec
 
-            print(audit_spec(Path(specs[0]), runs_dir=runs_dir, draws=draws, seed=seed))
+            print(audit_spec(Path(specs[0]), runs_dir=runs_dir, draws=400 if draws is None else draws, seed=seed or 0))
             return
         from evalkit.spec.command import gate_spec
 
@@ -215,8 +230,10 @@ def gate(
     if audit or run_missing:
         raise EvalkitError("--audit and --run-missing need a specification", "give a .yaml; docs/examples/ has some")
     from evalkit import console, sweep
-    from evalkit.judging import judge_run
+    from evalkit.judging import find_standard, judge_run, spec_of
 
+    spec_of(margin)
+    baseline, golden = find_standard(baseline, runs_dir, "baseline"), find_standard(golden, runs_dir, "golden")
     outputs = to.Outputs(**files)
     runs = [_load(word, runs_dir) for word in which]
     found = [judge_run(one, baseline=baseline, golden=golden, margin=margin).verdict for one in runs]
@@ -232,6 +249,16 @@ def gate(
             for verdict in found:
                 out.print(console.sweep_reason(verdict))
     raise typer.Exit(_code(sweep.combined(found)))
+
+
+def _refuse_odd_audit(audit: bool, of_audit: dict[str, Any], of_gate: dict[str, Any]) -> None:
+    """--audit simulates and prints: it writes no verdict and runs nothing. What is asked of the other one is refused,
+    so that no option is dropped in silence."""
+    if audit and (odd := [f"--{name.replace('_', '-')}" for name, value in of_gate.items() if value]):
+        raise EvalkitError(f"--audit with {', '.join(odd)}: it judges nothing and prints its rates",
+                           "leave one of them away; `> FILE` keeps what it prints")  # fmt: skip
+    if not audit and (odd := [name for name, value in of_audit.items() if value is not None]):
+        raise EvalkitError(f"{' and '.join(odd)} without --audit, which simulates gates", "add --audit, or leave away")
 
 
 @app.command()
@@ -430,8 +457,8 @@ def golden_diff(
     """Compare two golden curves K by K."""
     from evalkit import golden
 
-    one, two = (golden.read_curve(golden.find_file(word)) for word in (old, new))
-    print(golden.diff_text(one, two))
+    one, two = (golden.read_curves(golden.find_file(word)) for word in (old, new))
+    print("\n".join(golden.diff_text(a, b) for a, b in golden.pair_curves(one, two)))
 
 
 @baseline_app.command("record")
@@ -472,6 +499,25 @@ def _agreed(path: Path, yes: bool) -> bool:
     raise typer.Exit(2)
 
 
+def _asked_to_judge(
+    cell: Cell, runs_dir: Path, *, gate: bool, baseline: Path | None, margin: float | None
+) -> Path | None:
+    """Refuses, before anything runs, a standard or margin that the verdict after it would refuse; the baseline's place.
+
+    Without a verdict and without --stop-early nothing would look at either.
+    """
+    from evalkit.judging import find_standard, read_baseline, spec_of
+
+    spec_of(margin)
+    odd = [name for name, value in (("--baseline", baseline), ("--margin", margin)) if value is not None]
+    if odd and not gate and not cell.stop_early:
+        raise EvalkitError(f"{' and '.join(odd)} with --no-gate: nothing is judged", "leave one of them away")
+    found = find_standard(baseline, runs_dir, "baseline")
+    if found is not None:
+        read_baseline(found)
+    return found
+
+
 def _run(
     cell: Cell, runs_dir: Path, *, fresh: bool = False, baseline: Path | None = None, margin: float | None = None,
     alpha: float | None = None,
@@ -485,12 +531,13 @@ def _run(
     try:
         from evalkit.judging import read_baseline
 
-        given = read_baseline(baseline) if baseline and cell.stop_early else None
+        given = read_baseline(baseline) if baseline else None
         return run_cell(
             cell, runs_dir=runs_dir, watcher=Progress(), fresh=fresh, baseline=given, margin=margin, alpha=alpha
         )
     except Interrupted as e:
-        print(f"interrupted: {e}", file=sys.stderr)
+        more = " (without --fresh, which would start anew)" if fresh and e.kept else ""
+        print(f"interrupted: {e}{more}", file=sys.stderr)
         raise typer.Exit(e.exit_code) from None
 
 
@@ -525,7 +572,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"fix: {e.fix}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted: nothing was run", file=sys.stderr)
+        print("interrupted: stopped before it was done", file=sys.stderr)
         return 130
     except OSError as e:
         print(f"error: {e.filename or 'a file'}: {e.strerror or e}", file=sys.stderr)

@@ -168,9 +168,10 @@ def runs_table(runs: Sequence[Run]) -> Table:
         table.add_row(
             run.id,
             f"{len(run.samples)}/{run.expected}"
+            + (f" of {run.task_size}" if run.expected < run.task_size else "")
             + ("" if run.complete else "  interrupted")
             + ("  stopped" if run.stopped else ""),
-            f"{sum(scores) / len(scores):.4f}" if scores else "-",
+            f"{sum(scores) / len(scores):.4f} ({sum(scores):.0f}/{len(scores)})" if scores else "-",
             f"{1 + sum(t.accepted for t in steps) / len(steps):.3f}" if steps else "-",
             str(run.provenance.get("started", ""))[:19].replace("T", " "),
         )

@@ -20,12 +20,12 @@ from typing import Any
 
 from evalkit.records import Run
 
-# The engine in this process is asked for plain completions. Runs stored before these three facts were recorded are its.
-ASKED = {"endpoint": "engine", "template": "none", "mode": "none"}
+# The engine in this process is asked for plain completions. Runs stored before these facts were recorded are its.
+ASKED = {"endpoint": "engine", "template": "none", "mode": "none", "bos": "tokenizer"}
 
 ACCURACY = (  # the hash of the task is of its YAML (its version too), prompts and documents; samples pair by document
     "target_sha", "tokenizer_sha", "task", "task_sha", "prompts_sha", "shots", "template", "endpoint", "stop",
-    "max_tokens", "temperature", "top_p", "top_k", "mode",
+    "max_tokens", "temperature", "top_p", "top_k", "mode", "bos",
 )  # fmt: skip
 ACCEPTANCE = (*ACCURACY, "draft_method", "draft_sha", "k", "draft_width")
 SERVED = (
@@ -104,6 +104,16 @@ def make(fields: Mapping[str, Any]) -> Fingerprint:
     """A fingerprint of the facts given."""
     values = json.loads(json.dumps(dict(fields), allow_nan=False))
     return Fingerprint(fields=values, hash=hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest())
+
+
+def sha256_json(value: Any) -> str:
+    """sha256 of a JSON value, whatever the order of its keys. NaN has no hash."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def docs_sha(doc_ids: Iterable[int]) -> str:
+    """The hash of the documents that a run is to have; they are numbered in the data's order."""
+    return sha256_json(sorted(doc_ids))
 
 
 def shown(value: Any) -> str:

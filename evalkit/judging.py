@@ -14,7 +14,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
 from evalkit.golden import Curve, Standards
 from evalkit.records import Check, Outcome, Run, Verdict
-from evalkit.runfile import read_json
+from evalkit.runfile import RUN_FILE, read_json
 from evalkit.store import load_run
 
 if TYPE_CHECKING:
@@ -49,13 +49,42 @@ def judge_run(
         found = replace(found, golden=read_golden(golden, run))
         missing = tuple(m for m in missing if "curve" not in m)
     demands = (*(["accuracy"] if baseline is not None else []), *(["length"] if golden is not None else []))
-    spec = GateSpec(demands=demands) if margin is None else GateSpec(accuracy_margin=margin, demands=demands)
+    spec = replace(spec_of(margin), demands=demands)
     verdict = judge(run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec)
     return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing), standards=found)
 
 
+def spec_of(margin: float | None) -> GateSpec:
+    """The gate's limits with the command line's --margin, None for its default."""
+    if margin is None:
+        return GateSpec()
+    if not 0 < margin < 0.5:  # NaN is in no range
+        raise EvalkitError(f"--margin is {margin:g}, expected a fraction above 0 and below 0.5", "0.01 is one point")
+    return GateSpec(accuracy_margin=margin)
+
+
+def find_standard(word: Path | None, runs_dir: Path, what: str) -> Path | None:
+    """A file or a run's folder that the command line names, or a stored run by its id; None for None. `what` is the
+    option without its dashes."""
+    if word is None or word.is_file() or (word / RUN_FILE).is_file():
+        return word
+    folder = runs_dir / word
+    if (folder / RUN_FILE).is_file():
+        return folder
+    if what == "golden":
+        return goldens.find_file(str(word))
+    raise EvalkitError(f"--{what} {word} is neither a file nor a stored run",
+                       f"give a recorded {what}, or a run's folder or id below {runs_dir} (evalkit list)")  # fmt: skip
+
+
 def read_golden(path: Path, run: Run) -> Curve:
-    """A curve's file; where it holds several models, the run's own."""
+    """A curve's file, or the folder of a run taken as one (of another layout, say); where a file holds several models,
+    the run's own."""
+    if path.is_dir():
+        other = load_run(path)
+        if other.id == run.id:
+            raise EvalkitError(f"run {run.id} is given as its own golden", "give another run, or a recorded curve")
+        return goldens.curve_of(other)
     try:
         return goldens.read_curve(path)
     except EvalkitError:

@@ -19,17 +19,13 @@ from typing import Any
 
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
-from evalkit.fingerprint import ASKED, verify_facts
+from evalkit.fingerprint import ASKED, docs_sha, sha256_json, verify_facts
 from evalkit.servers.identity import PROTOCOL, weights
 
 PACKAGES = ("torch", "triton", "lm-eval", "transformers", "datasets", "tokenizers", "numpy", "scipy")
+SERVER_ONLY = ("mode", "bos")  # of ASKED: facts that the engine in this process leaves to its tokenizer and template
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-
-
-def sha256_json(value: Any) -> str:
-    """sha256 of a JSON value, whatever the order of its keys. NaN has no hash."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def sha256_files(paths: Iterable[Path], base: Path) -> str:
@@ -73,13 +69,17 @@ def fingerprint(
         "quant": engine.quant,
         "dtype": settings.get("dtype", engine.dtype),
         "device": settings.get("device", engine.device),
-        **{name: settings.get(name, default) for name, default in ASKED.items() if name != "mode" or name in settings},
+        **{
+            name: settings.get(name, default)
+            for name, default in ASKED.items()
+            if name not in SERVER_ONLY or name in settings
+        },
         "temperature": cell.temperature,
         "top_p": cell.top_p,
         "top_k": cell.top_k,
         "seed": cell.seed,
         **task,
-        "docs_sha": sha256_json(list(doc_ids)),
+        "docs_sha": docs_sha(doc_ids),
     }
     if engine.tp > 1:  # sums are then taken in another order
         out["tp"] = engine.tp

@@ -18,12 +18,15 @@ from evalkit.backends import Backend, BackendFactory, Failure, Reply, make_backe
 from evalkit.baseline import Baseline
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import in_words
 from evalkit.gate import GateSpec
-from evalkit.golden import baseline_for
+from evalkit.gate.accuracy import baseline_differences
+from evalkit.golden import baseline_for, published
 from evalkit.harness import LoadedTask, Prompt, Scored, load_task
 from evalkit.preflight import check_task, check_template, check_tokens, lengths_note
 from evalkit.records import Run, Sample, StepRecord
 from evalkit.scoring import score_sample
+from evalkit.smoke import Smoke, smoke_of
 from evalkit.stopping import Stopper, plan
 from evalkit.store import RunHead, RunWriter, open_run
 
@@ -39,7 +42,8 @@ class Interrupted(Exception):
 
     def __init__(self, *, kept: int, total: int, number: int) -> None:
         self.kept, self.total, self.exit_code = kept, total, 128 + number
-        super().__init__(f"{kept} of {total} samples kept; the same command continues")
+        told = f"{kept} of {total} samples kept; the same command continues"
+        super().__init__(told if kept else "no sample was finished; the same command starts again")
 
 
 class Watcher(Protocol):
@@ -79,7 +83,8 @@ def run_cell(
     """Runs a cell to its end and returns the stored Run; an interrupted run of the same cell is continued.
 
     With `cell.stop_early` a sequential rule at `margin` and `alpha` (the gate's own) against `baseline` (the one in
-    golden/) may end the run before its last sample; the Run then says why in `stopped`.
+    golden/) may end the run before its last sample; the Run then says why in `stopped`. A `baseline` of another setting
+    is refused before the first request.
 
     Raises EvalkitError or EngineError for what the user can mend, and Interrupted after SIGINT or SIGTERM.
     """
@@ -99,13 +104,15 @@ def run_cell(
             notes += check_template(task, getattr(engine, "chat_template", False))
             notes += check_tokens(task, getattr(engine, "encode", None), getattr(engine, "context", 0))
             head, stopper = _head(cell, task, engine, notes), None
+            _refuse_other(baseline, head)
             if cell.stop_early:
                 stopper = _stopper(cell, task, head, baseline, spec)
                 head = replace(head, fingerprint=provenance.extend(head.fingerprint, stop_early=asdict(stopper.told())))
             writer = open_run(runs_dir, cell.stem(task.name), head, fresh=fresh)
             with writer:
                 try:
-                    return _Session(cell, task, engine, writer, watcher, notes, stopper).run()
+                    smoke = _smoke(cell, task, spec)
+                    return _Session(cell, task, engine, writer, watcher, notes, stopper, smoke).run()
                 except BaseException:
                     if cell.server is not None:
                         writer.remember(engine.counters)
@@ -143,6 +150,32 @@ def _stopper(cell: Cell, task: LoadedTask, head: RunHead, baseline: Baseline | N
     return plan(task.prompts, head.fingerprint, baseline, seed=cell.seed, margin=spec.accuracy_margin, alpha=spec.alpha)
 
 
+def _refuse_other(baseline: Baseline | None, head: RunHead) -> None:
+    """A baseline that was named and is of another setting would fail the run at its end: it's refused at its start."""
+    if baseline is None:
+        return
+    setting = {"cell": head.cell, "fingerprint": head.fingerprint, "provenance": {}}
+    if differ := in_words(baseline_differences(baseline, setting)):
+        raise EvalkitError(f"baseline {baseline.source} is of another setting than this run ({differ})",
+                           "give the baseline of this target and task, or leave --baseline away")  # fmt: skip
+
+
+def _smoke(cell: Cell, task: LoadedTask, spec: GateSpec) -> Smoke | None:
+    """What the first answers of a server are held against; None where nothing is known of it, or not asked for.
+
+    A run of another protocol may well be worse, and is not tested.
+    """
+    if cell.server is None or not cell.server.smoke or cell.forced or cell.temperature:
+        return None
+    baseline, score = baseline_for(cell.target, task.name), None
+    told = {"task_sha": task.task_sha, "shots": task.shots, "max_tokens": task.max_tokens}
+    if baseline and all(baseline.fingerprint.get(name) == value for name, value in told.items()):
+        score = baseline.correct / baseline.n
+    references = [r for r in published() if r.shots == task.shots and not cell.max_tokens]
+    return smoke_of(target=cell.target, task=task.name, baseline=score, references=references,
+                    margin=spec.accuracy_margin)  # fmt: skip
+
+
 def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> RunHead:
     told = {
         "task": task.name,
@@ -178,6 +211,7 @@ class _Session:
     watcher: Watcher
     notes: list[str] = field(default_factory=list)
     stopper: Stopper | None = None
+    smoke: Smoke | None = None
     _started: float = 0.0
     _seconds: float = 0.0
     _empty: int = 0  # answers without text, none with text before them
@@ -241,6 +275,8 @@ class _Session:
             for ready in self.stopper.ready(sample) if self.stopper else [sample]:
                 self.writer.add(ready, seconds=self._seconds)
                 self.watcher.sample(ready)
+                if self.smoke:
+                    self.smoke.take(ready)
                 if self.stopper and self.stopper.take(ready):
                     raise StopEarly
 

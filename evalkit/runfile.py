@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import VERIFY, sha256_json, verify_facts
 from evalkit.records import SCHEMA, Bucket, CanonicalScore, RequestCounts, Run, Sample, StepRecord, Stopping
 
 RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
@@ -91,14 +92,53 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
         canonical = _unpack_canonical(values.pop("canonical", None))
         if "counts" in values:
             values["counts"] = RequestCounts(**values["counts"])
-        return Sample(**{**blank, **values}, steps=steps, canonical=canonical), at
+        sample = Sample(**{**blank, **values}, steps=steps, canonical=canonical)
+        _check_kinds(sample)
+        return sample, at
     except (struct.error, ValueError, TypeError, IndexError, KeyError, AttributeError) as e:
         raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None
 
 
+# A run's settings that are in its cell and, where they must agree with another run's, in its fingerprint.
+TWICE = ("k", "draft_width", "quant", "temperature", "top_p", "top_k", "seed", "task", "shots", "max_tokens")
+
+
+def _check_kinds(sample: Sample) -> None:
+    """Refuses a value of another kind than its field's: it would be compared, summed or printed as what it is not."""
+    for kind, names in KINDS.items():
+        for name in names:
+            if type(getattr(sample, name)) is not kind:
+                raise ValueError(f"{name} is {getattr(sample, name)!r}, expected {kind.__name__}")
+    if min(sample.doc_id, sample.tokens, sample.prompt_tokens, sample.cached_tokens) < 0 or sample.attempts < 1:
+        raise ValueError("a count below 0")
+    if odd := [x for x in sample.scores.values() if type(x) not in (int, float)]:
+        raise ValueError(f"a score is {odd[0]!r}, expected a number")
+    if odd := [x for s in sample.steps for x in (s.k, s.accepted, s.accepted_trimmed) if type(x) is not int]:
+        raise ValueError(f"a step has {odd[0]!r}, expected whole numbers")
+    if odd := [x for s in sample.steps for x in s.confidence if type(x) not in (int, float)]:
+        raise ValueError(f"a confidence is {odd[0]!r}, expected a number")
+    if type(sample.seconds) not in (int, float):
+        raise ValueError(f"seconds is {sample.seconds!r}, expected a number")
+    counts = sample.counts
+    told = () if counts is None else (counts.accepted, counts.drafts, 0 if counts.steps is None else counts.steps)
+    if odd := [x for x in told if type(x) is not int or x < 0]:
+        raise ValueError(f"counts have {odd[0]!r}, expected whole numbers")
+
+
+KINDS: dict[type, tuple[str, ...]] = {
+    str: ("doc_hash", "prompt_hash", "question", "gold", "text", "finish_reason", "stop_hit", "error", "category",
+          "reasoning"),
+    int: ("doc_id", "tokens", "prompt_tokens", "cached_tokens", "attempts"),
+    dict: ("scores", "extracted"),
+    bool: ("forced",),
+}  # fmt: skip
 HEAD = {  # what run.json holds at least
     "id": str, "complete": bool, "cell": dict, "fingerprint": dict, "provenance": dict, "expected": int,
     "task_size": int,
+}  # fmt: skip
+MAY_HOLD: dict[str, tuple[type, ...]] = {
+    "seconds": (int, float), "output_tokens": (int,), "samples": (int,), "counters": (dict,), "stopping": (dict,),
+    "stopped": (str,),
 }  # fmt: skip
 
 
@@ -114,10 +154,13 @@ def read_head(folder: Path) -> dict[str, Any]:
     if not isinstance(head, dict) or head.get("schema") != SCHEMA:
         found = head.get("schema") if isinstance(head, dict) else None
         raise EvalkitError(f"{path} has schema {found}, not {SCHEMA}", "make the run again with this version")
-    for key, kind in HEAD.items():
-        if not isinstance(head.get(key), kind):
+    for key, kinds in {**{key: (kind,) for key, kind in HEAD.items()}, **MAY_HOLD}.items():
+        if type(head.get(key)) not in kinds and (key in HEAD or key in head):
             what = f"a {key} that is {type(head[key]).__name__}" if key in head else f"no {key}"
-            raise EvalkitError(f"{path} has {what}, expected {kind.__name__}", AGAIN)
+            raise EvalkitError(f"{path} has {what}, expected {kinds[-1].__name__}", AGAIN)
+    counts = [head["expected"], head["task_size"], head.get("seconds", 0), head.get("output_tokens", 0)]
+    if min(counts) < 0 or not head["id"] or Path(head["id"]).name != head["id"]:
+        raise EvalkitError(f"{path} has an id or a count that is none (id {head['id']!r}, counts {counts})", AGAIN)
     return head
 
 
@@ -132,6 +175,8 @@ def load_run(folder: Path) -> Run:
             samples[sample.doc_id] = sample
     if head["complete"] and hashlib.sha256(data).hexdigest() != head.get("samples_sha256"):
         raise EvalkitError(f"{path} is not what the run wrote", "restore the file or run again with --fresh")
+    if why := _edited(head, list(samples.values())):
+        raise EvalkitError(f"{folder / RUN_FILE} was edited: {why}", "restore the file, or run again with --fresh")
     return Run(
         id=head["id"], complete=head["complete"], cell=head["cell"], fingerprint=head["fingerprint"],
         provenance=head["provenance"], samples=tuple(samples[i] for i in sorted(samples)),
@@ -139,6 +184,30 @@ def load_run(folder: Path) -> Run:
         output_tokens=head.get("output_tokens", 0), counters=head.get("counters", {}),
         stopping=_stopping(head.get("stopping"), folder / RUN_FILE), stopped=str(head.get("stopped", "")),
     )  # fmt: skip
+
+
+def _edited(head: dict[str, Any], samples: Sequence[Sample]) -> str:
+    """What of run.json contradicts the rest of it or the samples; "" where nothing does. A setting stands in it twice,
+    as asked for (cell) and as what was hashed (fingerprint)."""
+    cell, told = head["cell"], head["fingerprint"]
+    if "hash" not in told:
+        return "its fingerprint has no hash"
+    if sha256_json({n: v for n, v in told.items() if n != "hash"}) != told["hash"]:
+        return "its fingerprint is not what its hash is of"
+    if not isinstance(cell.get("server", {}), dict):
+        return f"the server of its cell is {cell['server']!r}"
+    for name in (n for n in TWICE if n in cell and n in told):
+        if cell[name] != told[name]:
+            return f"{name} is {cell[name]!r} in its cell and {told[name]!r} in its fingerprint"
+    if (verify := verify_facts(cell)) != {n: told[n] for n in VERIFY if n in told}:
+        return f"its cell says {verify or VERIFY} of the verify rule, its fingerprint something else"
+    if not head["complete"]:
+        return ""
+    counts = {"samples": len(samples), "output_tokens": sum(s.tokens for s in samples)}
+    for name, count in counts.items():
+        if name in head and head[name] != count:
+            return f"{name} is {head[name]!r}, its samples give {count}"
+    return ""
 
 
 def _stopping(values: dict[str, Any] | None, path: Path) -> Stopping | None:
@@ -166,6 +235,8 @@ def read_json(text: str | bytes) -> Any:
     """Parsed JSON. NaN and Infinity, which only Python's reader takes, are a ValueError that names their key."""
     try:
         return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     except _NotFinite:
         where = next(_not_finite(json.loads(text), ""))
         raise ValueError(f"{where} is no finite number") from None

@@ -39,6 +39,8 @@ ServerEnv = Annotated[list[str] | None, typer.Option("--server-env", metavar="NA
 StartTimeout = Annotated[float, typer.Option("--start-timeout", help="Server: seconds until it must be ready.")]
 RemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Server: let it run code of the checkpoint.")]
 
+Smoke = Annotated[bool, typer.Option("--smoke/--no-smoke", help="Server: end where the first answers are too wrong.")]
+
 
 def make_spec(
     *, engine: str, base_url: str, graph_sizes: str, server_arg: Sequence[str] | None,

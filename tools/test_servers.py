@@ -10,35 +10,24 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tools.realservers import evidence, install, servers  # noqa: E402
+from tools.realservers.case import Found, Setting, equal, since, texts  # noqa: E402
 from tools.realservers.install import Failed, Skip  # noqa: E402
+from tools.realservers.page import markdown, rows_table  # noqa: E402
 from tools.realservers.start import started  # noqa: E402
+from tools.realservers.vllm_case import steps, vllm  # noqa: E402
 
 FOLDER = ROOT / "build" / "servers"
 PAIR = ROOT.parent / "shared" / "data" / "tiny_qwen3_dspark"
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k" / "test.jsonl"
 PAGE = ROOT / "docs" / "real-servers.md"
 SAME = ("--task", "gradeschool", "--threads", "1")
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Where things are, and how many questions are asked."""
-
-    folder: Path
-    pair: Path
-    data: Path
-    limit: int  # of GSM8K
-    same: int  # of the comparisons
-
-
-Found = tuple[list[evidence.Row], list[str], list[str]]  # rows, lines, verdict
 
 
 def served(s: Setting) -> Found:
@@ -108,71 +97,30 @@ def converted(s: Setting, target: Path, draft: Path) -> tuple[Path, Path]:
     return out
 
 
-def gsm8k(s: Setting, which: str) -> Found:
+def llamacpp(s: Setting) -> Found:
     """SmolLM2-135M with n-gram drafts. It answers almost nothing right, so FAIL is due; this shows the counters."""
     if not s.data.is_file():
         raise Skip("no GSM8K: give its test.jsonl with --data")
     model = install.made_model(s.folder)
-    if which == "vllm":
-        server = servers.vllm(s.folder, model, name="smollm2", k=4)
-        shots: tuple[str, ...] = ()
-    else:
-        server = servers.llama(s.folder, install.smollm2_gguf(s.folder), name="smollm2", k=4)
-        shots = ("--shots", "0")  # its wheel is built for any machine: 26 prompt tokens a second
-    words = ("--model", str(model), "--k", "4", "--draft", "ngram", "--task", "gsm8k", "--data", str(s.data), "--limit",
-             str(s.limit), "--max-tokens", "96" if which == "vllm" else "48", "--concurrency",
-             "4" if which == "vllm" else "1", *shots)  # fmt: skip
-    with started(server, s.folder / f"{which}.log"):
-        run, verdict = evidence.evaluate(f"gsm8k-{which}", s.folder, *words, *evidence.at(server))
+    server = servers.llama(s.folder, install.smollm2_gguf(s.folder), name="smollm2", k=4)
+    # no shots: its wheel is built for any machine, 26 prompt tokens a second
+    words = ("--model", str(model), "--k", "4", "--draft", "ngram", "--task", "gsm8k", "--data", str(s.data),
+             "--limit", str(s.limit), "--max-tokens", "48", "--concurrency", "1", "--shots", "0")  # fmt: skip
+    with started(server, s.folder / "llamacpp.log"):
+        run, verdict = evidence.evaluate("gsm8k-llamacpp", s.folder, *words, *evidence.at(server))
         page = evidence.counted(server)
     made = evidence.row(server.label, "SmolLM2-135M", run, page)
     if page is None or not (made.steps <= page[0] and made.accepted <= page[1]):
-        raise Failed(f"{which}: evalkit has {made.accepted} in {made.steps}, the page {page}")
+        raise Failed(f"llamacpp: evalkit has {made.accepted} in {made.steps}, the page {page}")
     return [made], [], verdict
-
-
-def since(before: tuple[int, int] | None, after: tuple[int, int] | None) -> tuple[int, int] | None:
-    return (after[0] - before[0], after[1] - before[1]) if before and after else None
-
-
-def texts(ours: evidence.Run, theirs: evidence.Run, label: str) -> str:
-    """One line on the answers. Raises Failed where one differs: in float32 and greedy none is expected to."""
-    if found := evidence.differences(ours, theirs):
-        raise Failed(f"{label}: {len(found)} answers differ from ours: {'; '.join(found[:3])}")
-    n = len(theirs.samples)
-    return f"{label}: {n} of {n} answers are ours, character by character, and so is strict-match"
-
-
-def equal(rows: Sequence[evidence.Row], ours: evidence.Run, theirs: evidence.Run, label: str) -> str:
-    """One line on a server that must give everything as our engine does."""
-    line = texts(ours, theirs, label)
-    mine = evidence.by_document(ours)
-    other = [s.doc_id for s in theirs.samples if counts(mine[s.doc_id]) != counts(s)]
-    if other or rows[0].length != rows[-1].length:
-        raise Failed(f"{label}: steps differ in {len(other)} questions; {rows[0].length} and {rows[-1].length}")
-    told = theirs.counters.get("acceptance", {})
-    summed = told.get("accepted"), told.get("steps")
-    if summed != (rows[0].accepted, rows[0].steps):
-        raise Failed(
-            f"{label}: {summed} (accepted, steps) by its counters, {rows[0].accepted}, {rows[0].steps} by ours"
-        )
-    length = repr(1 + summed[0] / summed[1])
-    if length != rows[0].length:
-        raise Failed(f"{label}: accepted length {length} by its counters, {rows[0].length} by ours")
-    return (f"{line}; the verify steps of every question are equal, and its counters around the questions give "
-            f"{summed[0]} in {summed[1]}: accepted length {length}")  # fmt: skip
-
-
-def counts(sample: evidence.Sample) -> list[tuple[int, int]]:
-    """Verify steps without their order: a reply tells how many kept how many drafts."""
-    return sorted((x.k, x.accepted) for x in sample.steps if x.k)
 
 
 CASES: dict[str, tuple[str, Callable[[Setting], Found]]] = {
     "serve": ("The embedded model behind evalkit serve", served),
     "pair": ("One DSpark pair on three engines", pair),
-    "llamacpp": ("llama.cpp on GSM8K", lambda s: gsm8k(s, "llamacpp")),
-    "vllm": ("vLLM on GSM8K", lambda s: gsm8k(s, "vllm")),
+    "llamacpp": ("llama.cpp on GSM8K", llamacpp),
+    "vllm": ("vLLM on GSM8K, started by evalkit", vllm),
+    "steps": ("vLLM against our engine, step by step", steps),
 }
 
 
@@ -202,6 +150,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def case(s: Setting, name: str) -> str:
     """Runs one case, prints and keeps what it found: PASS, SKIP or FAIL."""
     title, check = CASES[name]
+    stored = s.folder / f"{name}.json"
+    stored.unlink(missing_ok=True)
     rows: list[evidence.Row] = []
     lines: list[str] = []
     verdict: list[str] = []
@@ -216,18 +166,18 @@ def case(s: Setting, name: str) -> str:
         return "FAIL"
     kept = {"title": title, "rows": [asdict(r) for r in rows], "lines": lines, "verdict": verdict,
             "skipped": skipped}  # fmt: skip
-    (s.folder / f"{name}.json").write_text(json.dumps(kept, indent=1))
-    print(f"SKIP {name}: {skipped}" if skipped else f"PASS {name}: {'; '.join(lines) or rows[0]}", flush=True)
+    stored.write_text(json.dumps(kept, indent=1))
+    if rows:
+        print(rows_table(kept["rows"]))
+    print(f"SKIP {name}: {skipped}" if skipped else f"PASS {name}: {'; '.join(lines) or 'see the table'}", flush=True)
     return "SKIP" if skipped else "PASS"
 
 
 def write(folder: Path) -> None:
-    from tools.realservers.page import markdown
-
     found = []
     for name, (_, check) in CASES.items():
         if (path := folder / f"{name}.json").is_file():
-            about = " ".join((check.__doc__ or gsm8k.__doc__ or "").split())
+            about = " ".join((check.__doc__ or "").split())
             found.append(json.loads(path.read_text()) | {"about": about})
     PAGE.write_text(markdown({"cases": found}), encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)} is written")

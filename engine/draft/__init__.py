@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # these modules import this one, or cost more than a name is 
     from engine.model import Target
     from engine.request import Sequence
     from engine.sampling import Laws
+    from engine.shard import Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class Drafter(Protocol):
 
     capture: tuple[int, ...] = ()  # target layers whose output it wants to see
     kv: ModelConfig | None = None  # shape of the KV layers it keeps beside the target's; None: it keeps none
+    notes: tuple[str, ...] = ()  # what a reader of a run with it might not expect, a sentence each
     kept_size: int = 0  # numbers it keeps of a token beside K and V, in its first layer's index place
 
     def weights(self) -> BlockDraft | Eagle3Draft | None:
@@ -64,26 +66,27 @@ def pack(blocks: list[list[int]], device: torch.device) -> Proposal:
     return Proposal(tokens=tokens, counts=[len(b) for b in blocks])
 
 
-def _dspark(config: EngineConfig, target: Target) -> Drafter:
+def _dspark(config: EngineConfig, target: Target, share: Share) -> Drafter:
     from engine.draft.dspark import DSparkDrafter
 
-    return DSparkDrafter.load(config, target)
+    return DSparkDrafter.load(config, target, share)
 
 
-def _eagle3(config: EngineConfig, target: Target) -> Drafter:
+def _eagle3(config: EngineConfig, target: Target, share: Share) -> Drafter:
     from engine.draft.eagle3 import Eagle3Drafter
 
-    return Eagle3Drafter.load(config, target)
+    return Eagle3Drafter.load(config, target, share)
 
 
-def _ngram(config: EngineConfig, target: Target) -> Drafter:
+def _ngram(config: EngineConfig, target: Target, share: Share) -> Drafter:
     from engine.draft.ngram import NgramDrafter
 
     return NgramDrafter()
 
 
 # "scripted" is not here: it takes a function, so it is handed to LLM as an object
-DRAFTERS: dict[str, Callable[[EngineConfig, Target], Drafter]] = {
+# Each gives a rank its share.
+DRAFTERS: dict[str, Callable[[EngineConfig, Target, Share], Drafter]] = {
     "dspark": _dspark,
     "eagle3": _eagle3,
     "ngram": _ngram,

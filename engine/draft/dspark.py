@@ -22,6 +22,7 @@ from engine.kv_cache import KVCache
 from engine.model import Target
 from engine.request import Sequence
 from engine.sampling import Laws, Purpose, draw, probabilities, uniforms
+from engine.shard import WHOLE, Share
 from engine.weights import load_draft
 
 
@@ -33,7 +34,7 @@ class DSparkDrafter(Drafter):
         self._max_len, self._block = max_model_len, draft.cfg.block_size if block_width else 0
 
     @classmethod
-    def load(cls, config: EngineConfig, target: Target) -> DSparkDrafter:
+    def load(cls, config: EngineConfig, target: Target, share: Share = WHOLE) -> DSparkDrafter:
         """The draft of config.draft_path, or the one that the target's checkpoint ships.
 
         Raises EngineError where there is none or it does not fit.
@@ -42,13 +43,17 @@ class DSparkDrafter(Drafter):
         if config.draft_path is None and not ships_draft(folder):
             raise EngineError("the draft dspark has no checkpoint, and the target's has none inside", "give draft_path")
         weight = target.embed.weight
-        draft = load_draft(folder, target, dtype=weight.dtype, device=str(weight.device))
+        draft = load_draft(folder, target, dtype=weight.dtype, device=str(weight.device), share=share)
         block = draft.cfg.block_size
         if config.draft_width == "block" and config.k > block:
             raise EngineError(f"K is {config.k} but the draft's block has {block} slots",
                               f"use K={block} at most, or draft_width k")  # fmt: skip
         longest = min(target.cfg.max_positions, draft.cfg.model.max_positions)
-        return cls(draft, max_model_len=config.max_model_len or longest, block_width=config.draft_width == "block")
+        made = cls(draft, max_model_len=config.max_model_len or longest, block_width=config.draft_width == "block")
+        if config.k > block:
+            made.notes = (f"K is {config.k} and the draft was trained on blocks of {block}: it never saw the slots "
+                          f"after them, use K={block} at most to judge it",)  # fmt: skip
+        return made
 
     def weights(self) -> BlockDraft:
         return self.draft

@@ -27,6 +27,7 @@ from engine.kv_cache import KVCache
 from engine.model import Target
 from engine.request import Sequence
 from engine.sampling import Laws, Purpose, draw, probabilities, uniforms
+from engine.shard import WHOLE, Share
 
 
 class Eagle3Drafter(Drafter):
@@ -37,14 +38,15 @@ class Eagle3Drafter(Drafter):
         self.kept_size = draft.cfg.model.hidden_size
 
     @classmethod
-    def load(cls, config: EngineConfig, target: Target) -> Eagle3Drafter:
+    def load(cls, config: EngineConfig, target: Target, share: Share = WHOLE) -> Eagle3Drafter:
         """The draft of config.draft_path. Raises EngineError where it is missing or does not fit."""
         if config.draft_path is None:
             raise EngineError("the draft eagle3 has no checkpoint", "give draft_path")
         if config.draft_width == "block":
             raise EngineError("draft_width is block, and eagle3 drafts no blocks", "use draft_width k")
         weight = target.embed.weight
-        return cls(load_eagle3(config.draft_path, target, dtype=weight.dtype, device=str(weight.device)))
+        device = str(weight.device)
+        return cls(load_eagle3(config.draft_path, target, dtype=weight.dtype, device=device, share=share))
 
     def weights(self) -> Eagle3Draft:
         return self.draft

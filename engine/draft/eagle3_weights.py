@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,14 +14,17 @@ from engine.eagle3_config import Eagle3Config, parse_eagle3_config
 from engine.errors import EngineError
 from engine.model import Target
 from engine.quant.stored import StoredQuant, StoredTensors
+from engine.shard import WHOLE, Share
 from engine.tensor_files import TensorFiles
-from engine.weights import Undrawn, draft_names, fill, refuse_rest
+from engine.weights import MADE_FOR, Undrawn, check_made_for, draft_names, fill, refuse_rest
 
 
 def load_eagle3(
-    folder: Path, target: Target, *, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    folder: Path, target: Target, *, dtype: torch.dtype = torch.float32, device: str = "cpu", share: Share = WHOLE
 ) -> Eagle3Draft:
-    """The EAGLE3 draft of a checkpoint folder for `target`. Raises EngineError when they do not fit.
+    """The EAGLE3 draft of a checkpoint folder for `target`, or a rank's share of its layer.
+
+    Raises EngineError when they do not fit.
 
     Its layer is called midlayer or layers.0; without embed_tokens the embedding is the target's.
     """
@@ -36,9 +40,9 @@ def load_eagle3(
             embed = nn.Embedding(cfg.model.vocab_size, cfg.model.hidden_size)
         fill(embed, {"weight": ("embed_tokens.weight",)}, tensors, folder, dtype=dtype, device=device)
     with torch.device("meta"), Undrawn():
-        draft = Eagle3Draft(cfg, embed, capture)
+        draft = Eagle3Draft(replace(cfg, model=share.local(cfg.model, "draft")), embed, capture)
     draft.d2t = d2t
-    fill(draft, draft_names(cfg), tensors, folder, dtype=dtype, device=device)
+    fill(draft, draft_names(cfg), tensors, folder, dtype=dtype, device=device, share=share, whole=cfg.model)
     refuse_rest(tensors, folder)
     draft.stored = tensors.sources
     return draft.to(device=device, dtype=dtype).eval().requires_grad_(False)
@@ -54,6 +58,7 @@ def _fit(cfg: Eagle3Config, target: Target, folder: Path, *, own_embedding: bool
     ):
         if ours != theirs:
             raise EngineError(f"the draft {folder} {what} {ours}, not {theirs}", "use the target's own draft")
+    check_made_for(m.raw.get(MADE_FOR), target, folder)
     try:
         return cfg.capture(t.num_layers)
     except ValueError as e:

@@ -67,6 +67,12 @@ def config_of(config: EngineConfig, mode: QuantMode) -> OnlineQuantConfig:
     return OnlineQuantConfig.parse(config.online_quant_config)
 
 
+def scales_rows(config: EngineConfig, mode: QuantMode) -> bool:
+    """Whether any layer may get one scale for a whole row, which a rank that has a part of the row must know."""
+    online = config_of(config, mode)
+    return "ptpc_fp8" in (online.global_format, *(name for _, name in online.layers))
+
+
 def quantise_models(
     config: EngineConfig, mode: QuantMode, models: Mapping[str, tuple[nn.Module, Mapping[str, tuple[str, ...]]]]
 ) -> OnlineQuant:

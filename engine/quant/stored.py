@@ -7,15 +7,16 @@ layers left alone are not needed. Scales of activations are dropped: activations
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from engine.config_fields import table
 from engine.errors import EngineError
-from engine.quant.weights import decode_stored
-from engine.tensor_files import TensorFiles
+from engine.quant.weights import PACKED, decode_stored, scale_grid
+from engine.tensor_files import Cut, TensorFiles
 
 # what the methods call their formats -> ours
 _ALGOS = {"fp8": "fp8", "fp8_pb_wo": "fp8", "fp8_pb_real": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "mxfp4": "mxfp4"}
@@ -36,7 +37,9 @@ class StoredQuant:
     @classmethod
     def of(cls, raw: dict[str, Any], folder: Path) -> StoredQuant | None:
         """The one of a config.json, None where it has no quantization_config. Raises EngineError for an unknown one."""
-        found = raw.get("quantization_config") or (raw.get("text_config") or {}).get("quantization_config")
+        path = folder / "config.json"
+        inner = table(table(raw, path, "text_config"), path, "quantization_config")
+        found = table(raw, path, "quantization_config") or inner
         if not found:
             return None
         kind = _kind(found)
@@ -104,21 +107,47 @@ class StoredTensors:
         """Leave these out, unread."""
         self.files.drop(names)
 
-    def pop(self, name: str, /) -> Tensor:
-        """The tensor as stored, or the matrix that its codes and scales stand for. Raises EngineError."""
-        base, _, leaf = name.rpartition(".")
-        scales = [f"{base}.{s}" for s in _SCALES if f"{base}.{s}" in self.files] if leaf == "weight" else []
-        packed = f"{name}_packed"
+    def shape(self, name: str, /) -> tuple[int, ...]:
+        """Of the tensor, or of the matrix that its codes stand for; not popped yet. Raises EngineError."""
+        scales = self._scales(name)
+        found = self.files.shape(self._codes(name, scales))
+        two = found and scales and self.quant is not None and self.quant.of_layer(name) in PACKED
+        return (*found[:-1], found[-1] * 2) if two else found
+
+    def pop(self, name: str, cut: Cut | None = None, /) -> Tensor:
+        """The tensor as stored, or the matrix that its codes and scales stand for; whole or a part. Raises EngineError.
+
+        Of a part only the codes and scales are read that it needs, up to the bounds of the scales' blocks.
+        """
+        scales = self._scales(name)
+        codes = self._codes(name, scales)
         if self.quant is None or not scales:
-            if packed in self.files and name not in self.files:
-                raise EngineError(f"{self.files.folder}: {packed} has no scales", "use a complete checkpoint")
-            return self.files.pop(name)
-        if len(scales) > 1 or (packed in self.files and name in self.files):
-            raise EngineError(f"{self.files.folder} holds {base} in two forms", "keep one of them")
-        kind = self.quant.of_layer(name)
-        weight, scale = self.files.pop(packed if packed in self.files else name), self.files.pop(scales[0])
+            return self.files.pop(name, cut)
+        base, kind, words = name.rpartition(".")[0], self.quant.of_layer(name), f"{self.files.folder}: {name}"
         self.sources[base] = kind
-        return decode_stored(f"{self.files.folder}: {name}", kind, weight, scale, scale_2=self._second(base))
+        if cut is None:
+            of_codes, of_scales, inner = None, None, slice(None)
+        else:
+            n, k = self.shape(name)
+            grid = scale_grid(words, kind, (n, k), self.files.shape(scales[0]))[cut.dim]
+            of_codes, of_scales, inner = _aligned(cut, grid, 2 if kind in PACKED and cut.dim == 1 else 1)
+        weight, scale = self.files.pop(codes, of_codes), self.files.pop(scales[0], of_scales)
+        found = decode_stored(words, kind, weight, scale, scale_2=self._second(base))
+        return found if cut is None else found[inner] if cut.dim == 0 else found[:, inner]
+
+    def _codes(self, name: str, scales: list[str]) -> str:
+        """The tensor that holds the codes of `name`, or `name` itself."""
+        packed = f"{name}_packed"
+        if packed in self.files and name not in self.files and not scales:
+            raise EngineError(f"{self.files.folder}: {packed} has no scales", "use a complete checkpoint")
+        if self.quant is not None and scales and (len(scales) > 1 or (packed in self.files and name in self.files)):
+            raise EngineError(f"{self.files.folder} holds {name.rpartition('.')[0]} in two forms", "keep one of them")
+        return name if name in self.files else packed
+
+    def _scales(self, name: str) -> list[str]:
+        """The tensors that hold the scales of `name`, of all spellings."""
+        base, _, leaf = name.rpartition(".")
+        return [f"{base}.{s}" for s in _SCALES if f"{base}.{s}" in self.files] if leaf == "weight" else []
 
     def _second(self, base: str) -> Tensor | None:
         """NVFP4's global scale on the decoding side: stored so, or as its inverse (compressed-tensors)."""
@@ -127,3 +156,16 @@ class StoredTensors:
                 scale = self.files.pop(f"{base}.{leaf}").float()
                 return scale.reciprocal() if inverse else scale
         return None
+
+
+def _aligned(cut: Cut, grid: int, codes: int) -> tuple[Cut, Cut | None, slice]:
+    """What of the codes and of the scales `cut` needs, and where it lies in what they decode to.
+
+    grid: places that share a scale; codes: places in one element of the codes. None: all scales.
+    """
+    if grid >= cut.whole and codes == 1:  # one scale serves all places
+        return cut, None, slice(None)
+    start, stop = cut.start // grid * grid, min(-(-cut.stop // grid) * grid, cut.whole)
+    of_codes = replace(cut, start=start // codes, stop=stop // codes, whole=cut.whole // codes)
+    of_scales = replace(cut, start=start // grid, stop=-(-stop // grid), whole=-(-cut.whole // grid))
+    return of_codes, of_scales, slice(cut.start - start, cut.stop - start)

@@ -19,6 +19,7 @@ from engine.quant.mx import MX_BLOCK, decode_mxfp4, decode_mxfp8, encode_mxfp4, 
 from engine.quant.nvfp4 import FP4_BLOCK, decode_nvfp4
 
 TILE = 128
+PACKED = ("mxfp4", "nvfp4")  # kinds of stored matrices with two codes in a byte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +108,27 @@ WEIGHT_FORMATS: dict[str, WeightFormat] = {
 }
 
 
+def scale_grid(name: str, kind: str, shape: tuple[int, int], scale: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns of a stored matrix [N, K] that have a scale together, by the shape of its scales.
+
+    Arguments as in decode_stored. Raises EngineError where the shapes do not belong together or the kind is unknown.
+    """
+    if kind not in ("fp8", "mxfp8", "mxfp4", "nvfp4"):
+        raise EngineError(f"{name} is stored as {kind!r}", "use fp8, mxfp8, mxfp4 or nvfp4")
+    n, k = shape
+    block = {"mxfp8": MX_BLOCK, "mxfp4": MX_BLOCK, "nvfp4": FP4_BLOCK}.get(kind)
+    grids: dict[tuple[int, ...], tuple[int, int]]
+    if block:
+        grids = {(n, k // block): (1, block)}
+    else:
+        grids = {(-(-n // TILE), -(-k // TILE)): (TILE, TILE), (n,): (1, k), (n, 1): (1, k), (): (n, k), (1,): (n, k)}
+    if scale not in grids or (block and k % block):
+        shapes = " or ".join(str(list(s)) for s in reversed(grids))
+        raise EngineError(f"{name} ({kind}, {n} x {k}) has scales of shape {list(scale)}, not {shapes}",
+                          "use a checkpoint whose scales belong to its weights")  # fmt: skip
+    return grids[scale]
+
+
 def decode_stored(
     name: str, kind: str, weight: Tensor, scale: Tensor, *, scale_2: Tensor | None = None, fp8: torch.dtype = FP8
 ) -> Tensor:
@@ -117,20 +139,13 @@ def decode_stored(
     codes. scale: float32, or E8M0 bytes for the MX kinds. `name` is for the message. Raises EngineError where the
     shapes do not belong together or the kind is unknown.
     """
-    if kind not in ("fp8", "mxfp8", "mxfp4", "nvfp4"):
-        raise EngineError(f"{name} is stored as {kind!r}", "use fp8, mxfp8, mxfp4 or nvfp4")
-    n, k = weight.shape[0], weight.shape[-1] * (2 if kind in ("mxfp4", "nvfp4") else 1)
-    block = {"mxfp8": MX_BLOCK, "mxfp4": MX_BLOCK, "nvfp4": FP4_BLOCK}.get(kind)
-    wanted = [(n, k // block)] if block else [(), (1,), (n,), (n, 1), (-(-n // TILE), -(-k // TILE))]
-    if tuple(scale.shape) not in wanted or (block and k % block):
-        shapes = " or ".join(str(list(s)) for s in wanted)
-        raise EngineError(f"{name} ({kind}, {n} x {k}) has scales of shape {list(scale.shape)}, not {shapes}",
-                          "use a checkpoint whose scales belong to its weights")  # fmt: skip
+    n, k = weight.shape[0], weight.shape[-1] * (2 if kind in PACKED else 1)
+    scale_grid(name, kind, (n, k), tuple(scale.shape))
     if kind == "nvfp4":
         if scale_2 is None or scale_2.numel() != 1:
             raise EngineError(f"{name} (nvfp4) lacks its global scale", "give the checkpoint's weight_scale_2")
         return decode_nvfp4(weight, scale, global_scale_dec=float(scale_2))
-    if block:
+    if kind in ("mxfp4", "mxfp8"):
         bytes_ = scale.view(torch.uint8) if scale.element_size() == 1 else _e8m0_bytes(name, scale)
         return decode_mxfp4(weight, bytes_) if kind == "mxfp4" else decode_mxfp8(weight, bytes_)
     codes = weight.view(fp8) if weight.dtype == torch.uint8 else weight

@@ -31,9 +31,9 @@ from engine.training.calibrate import fit_temperatures, steps_of
 from engine.training.checkpoint import TrainState
 from engine.training.draft import DraftPlan, train_draft
 from engine.training.eagle3 import Eagle3Plan, Eagle3Shape, train_eagle3
-from engine.training.target import TargetPlan, train_target
+from engine.training.target import SettlePlan, TargetPlan, settle_target, train_target
 from engine.training.text import EOS, MASK, PAD, QA, Stream, load_tokenizer, prompt, train_tokenizer
-from engine.weights import draft_names, load_target, save_checkpoint, target_names
+from engine.weights import draft_names, load_target, made_for, save_checkpoint, target_names
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -135,6 +135,7 @@ class Recipe:
     stream: Stream
     threads: int
     target: TargetPlan = field(default_factory=TargetPlan)
+    settle: SettlePlan = field(default_factory=SettlePlan)
     drafts: tuple[DraftShape, ...] = DRAFTS
     eagle3: Eagle3Shape = field(default_factory=Eagle3Shape)
     outputs: int = 12_000  # answers by the target that the drafts learn from
@@ -197,6 +198,7 @@ def target_stage(recipe: Recipe, tok: Tokenizer) -> None:
     write_config(folder, TARGET_CONFIG)
     target = seeded(lambda: Target(load_model_config(folder)), seed=0)
     train_target(target, recipe.target, recipe.stream, tok, TrainState(recipe.build / "target"), recipe.say)
+    settle_target(target, recipe.settle, recipe.stream, tok, TrainState(recipe.build / "settle"), recipe.say)
     (folder / "tokenizer.json").write_text((recipe.build / "tokenizer.json").read_text())
     save_checkpoint(target, target_names(target.cfg), folder)
 
@@ -223,8 +225,8 @@ def outputs_stage(recipe: Recipe, chunk: int = 2000) -> list[QA]:
 
 def draft_stage(recipe: Recipe, shape: DraftShape, tok: Tokenizer, outputs: list[QA]) -> None:
     folder = recipe.out / shape.name
-    write_config(folder, shape.config())
     target = load_target(recipe.out / "target")
+    write_config(folder, shape.config() | made_for(target))
     draft = seeded(lambda: BlockDraft(load_draft_config(folder), target.embed, target.head), seed=1)
     torch.nn.init.zeros_(draft.markov_out.weight)
 
@@ -237,7 +239,7 @@ def eagle3_stage(recipe: Recipe, tok: Tokenizer, outputs: list[QA]) -> None:
     """The EAGLE3 draft; its head starts as the target's."""
     shape, folder = recipe.eagle3, recipe.out / recipe.eagle3.name
     target = load_target(recipe.out / "target")
-    write_config(folder, shape.config(target.cfg.raw))
+    write_config(folder, shape.config(target.cfg.raw) | made_for(target))
     cfg = load_eagle3_config(folder)
     draft = seeded(lambda: Eagle3Draft(cfg, target.embed, cfg.capture(target.cfg.num_layers)), seed=1)
     draft.head.weight.data.copy_(target.head.weight)
@@ -269,13 +271,18 @@ def calibrate_stage(recipe: Recipe, shape: DraftShape) -> None:
         fitted = fit_temperatures(*steps_of(LLM(config).generate(requests), MAX_K))
         file.write_text(json.dumps(fitted))
         recipe.say(f"{shape.name}: confidence temperatures {fitted}")
-    write_config(folder, shape.config() | {"confidence_temperatures": json.loads(file.read_text())})
+    written = json.loads((folder / "config.json").read_text())
+    write_config(folder, written | {"confidence_temperatures": json.loads(file.read_text())})
 
 
 def summary_stage(recipe: Recipe) -> None:
     """training.json beside the checkpoints: plans, parameters, tokens, losses and time, for the model card."""
     summary: dict[str, object] = {"threads": recipe.threads, "outputs": recipe.outputs, "torch": torch.__version__}
-    parts = (("target", recipe.target), *((s.name, s.plan) for s in (*recipe.drafts, recipe.eagle3)))
+    parts = (
+        ("target", recipe.target),
+        ("settle", recipe.settle),
+        *((s.name, s.plan) for s in (*recipe.drafts, recipe.eagle3)),
+    )
     summary |= {name: part_summary(recipe.build / name, plan) for name, plan in parts}
     (recipe.out / "training.json").write_text(json.dumps(summary, indent=2) + "\n")
 

@@ -16,12 +16,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from engine.model import Target
-from engine.moe import MoE
 from engine.quant import fake_nvfp4
 from engine.training.attend import CausalAttend
 from engine.training.checkpoint import TrainState
 from engine.training.loop import train
 from engine.training.text import Rows, Stream, pack
+from engine.training.tilt import balance, experts_of, rebalance, tilt_routers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,21 @@ class TargetPlan:
     balance: float = 0.01  # step of the router's correction bias, times the schedule
     save_every: int = 200
     seed: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettlePlan(TargetPlan):
+    """After the target is trained: how far the routers are tilted, and the steps with the routers held."""
+
+    tilt: float = 4.0  # logits, from -tilt to tilt over the experts
+    steps: int = 1200
+    muon_lr: float = 1e-3
+    adam_lr: float = 7.5e-4
+    warmup: float = 0.05
+    hold: float = 0.05
+    quant_from: float = 0.0
+    sparse_from: float = 0.0
+    seed: int = 1500
 
 
 def flat_positions(rows: int, length: int) -> Tensor:
@@ -82,24 +97,11 @@ def make_attend(target: Target, plan: TargetPlan, step: int, length: int, quant:
     return CausalAttend(length, quant=fake_nvfp4 if quant else None, sparse=sparse, pick=pick, queries=queries)
 
 
-@torch.no_grad()
-def balance(experts: list[MoE], amount: float) -> float:
-    """Move each correction bias by `amount` towards even load; the largest load relative to the mean."""
-    worst = 0.0
-    for moe in experts:
-        if moe.load is None:
-            continue
-        load = moe.load.float()
-        moe.correction_bias.add_((load.mean() - load).sign(), alpha=amount)
-        worst = max(worst, float(load.max() / load.mean()))
-    return worst
-
-
 def train_target(
     target: Target, plan: TargetPlan, stream: Stream, tok: Tokenizer, state: TrainState, say: Callable[[str], None]
 ) -> None:
     """Run (or continue) the schedule."""
-    experts = [m for m in target.modules() if isinstance(m, MoE)]
+    experts = experts_of(target)
     target.train()
 
     def loss_of(step: int, factor: float) -> tuple[Tensor, dict[str, float]]:
@@ -112,3 +114,21 @@ def train_target(
         return loss + plan.index_weight * index_loss, values | {"quant": quant, "tokens": rows.ids.numel()}
 
     train(target, plan, state, say, "target", loss_of)
+
+
+def settle_target(
+    target: Target, plan: SettlePlan, stream: Stream, tok: Tokenizer, state: TrainState, say: Callable[[str], None]
+) -> None:
+    """Tilt the routers of a trained target, move the biases after it, and train on with the routers held."""
+    target.train()
+
+    def forward(step: int) -> Tensor:
+        rows, quant = rows_of_step(10_000 + step, plan, stream, tok)
+        return answer_loss(target, rows, make_attend(target, plan, step, rows.ids.shape[1], quant), 1.0)[1]
+
+    if not state.file.exists():
+        tilt_routers(target, plan.tilt, forward)
+        say(f"routers tilted by {plan.tilt:g}; largest load after the biases moved: {rebalance(target, forward):.2f}")
+    for moe in experts_of(target):
+        moe.gate.weight.requires_grad_(False)
+    train_target(target, plan, stream, tok, state, say)

@@ -6,10 +6,12 @@ from evalkit.acceptance.distribution import DistributionTest, distribution_of_co
 from evalkit.acceptance.forced import constant_conditional, forced_signs, looks_forced, told_forced, too_even
 from evalkit.acceptance.groups import Group, by_answer_length, by_category
 from evalkit.acceptance.model import AcceptanceStats, Calibration
+from evalkit.acceptance.reconcile import Reconciled, reconcile
 from evalkit.acceptance.summary import summarize
 
 __all__ = [
-    "AcceptanceStats", "Calibration", "DistributionTest", "Group", "Position", "by_answer_length", "by_category",
-    "constant_conditional", "distribution_of_counts", "distribution_test", "forced_signs", "implied_groups",
-    "looks_forced", "of_run", "positions", "summarize", "survival_covariance", "told_forced", "too_even", "useful_k",
+    "AcceptanceStats", "Calibration", "DistributionTest", "Group", "Position", "Reconciled", "by_answer_length",
+    "by_category", "constant_conditional", "distribution_of_counts", "distribution_test", "forced_signs",
+    "implied_groups", "looks_forced", "of_run", "positions", "reconcile", "summarize", "survival_covariance",
+    "told_forced", "too_even", "useful_k",
 ]  # fmt: skip

@@ -29,12 +29,14 @@ def of_run(run: Run) -> AcceptanceStats:
     if not k:
         return found
     told = run.counters.get("acceptance")
-    reading = read_counters(told) if told else None
+    reading = read_counters(told) if told is not None and told != {} else None
     answered = [s for s in run.samples if not s.error and s.tokens > 1]
     if found.steps:
-        without = sum(not s.steps for s in answered)
+        without = sum(not s.steps and s.counts is None for s in answered)
         more = (f"{without} of {len(answered)} answers came without their acceptance",) if without else ()
-        return replace(found, problems=(*_of_replies(reading), *more)) if "server" in run.cell else found
+        if "server" not in run.cell:
+            return found
+        return replace(found, problems=(*_of_replies(reading), *more, *_beside(reading, found, len(answered))))
     if any(s.counts and s.counts.steps for s in answered):
         return _totals(answered, k, found, reading)
     found = replace(found, longest_answer=max((s.tokens for s in answered), default=0))
@@ -45,13 +47,24 @@ def read_counters(values: Mapping[str, Any]) -> Reading:
     """A stored Reading."""
     try:
         return from_json(values)
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, KeyError, AttributeError) as e:
         raise EvalkitError(f"the run's counters are no acceptance ({e})", "run it again") from None
 
 
 def _of_replies(reading: Reading | None) -> tuple[str, ...]:
     """Problems that concern steps of single requests too."""
     return tuple(p for p in reading.problems if "replies:" in p) if reading is not None else ()
+
+
+def _beside(reading: Reading | None, found: AcceptanceStats, answered: int) -> tuple[str, ...]:
+    """Replies against the same server's counters, where those are sound and of all answers: they may hold more (steps
+    behind a stop, work for others), never less."""
+    if reading is None or reading.kind != COUNTED or reading.problems or reading.requests < answered:
+        return ()
+    if reading.steps >= found.steps and reading.accepted >= found.accepted:
+        return ()
+    told = f"{found.accepted} accepted drafts in {found.steps} verify steps"
+    return (f"the replies tell {told}, {reading.source} only {reading.accepted} in {reading.steps}: one of them lies",)
 
 
 def _totals(answered: Sequence[Sample], k: int, found: AcceptanceStats, reading: Reading | None) -> AcceptanceStats:

@@ -21,6 +21,7 @@ class Scripted:
     def __init__(self, answer: Answer, *, k: int = 0, forced: bool = False) -> None:
         self._answer, self._k, self._forced = answer, k, forced
         self.asked: list[Request] = []
+        self._verify_steps = 0
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -28,7 +29,7 @@ class Scripted:
 
     @property
     def counters(self) -> Mapping[str, Any]:
-        return {"requests": len(self.asked)}
+        return {"requests": len(self.asked), "verify_steps": self._verify_steps}
 
     def generate(self, requests: Sequence[Request], on_finish: OnFinish) -> None:
         for request in [*requests[1::2], *requests[::2]]:
@@ -46,10 +47,11 @@ class Scripted:
         while left > 0:
             raw = seed % (self._k + 1) if self._k else 0
             seed = seed // 7 + 1
-            kept = min(raw, left - 1)
-            cut = Cut.NONE if kept == raw else Cut.STOP
-            steps.append(Step(k=self._k, accepted=raw, accepted_trimmed=kept, cut=cut))
-            left -= kept + 1
+            given = min(raw + 1, left)  # the target's own token is the first to go
+            cut = Cut.NONE if given == raw + 1 else Cut.STOP
+            steps.append(Step(k=self._k, accepted=raw, accepted_trimmed=min(raw, given), cut=cut))
+            left -= given
+        self._verify_steps += sum(step.k > 0 for step in steps)
         return Completion(
             id=request.id,
             text=" ".join(words[:limit]),

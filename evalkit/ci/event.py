@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.config import nearest
 from evalkit.errors import EvalkitError
 from evalkit.runfile import read_json
 
 PULL_REQUEST_EVENTS = ("pull_request", "pull_request_target", "pull_request_review")
+PLAIN_EVENTS = ("push", "merge_group", "schedule", "workflow_dispatch")  # heavy jobs run for each
+KNOWN = (*PULL_REQUEST_EVENTS, *PLAIN_EVENTS)
 MAX_FILES = 3000  # GitHub lists no more files of a pull request; with so many, what is missing is unknown
 
 
@@ -54,28 +57,36 @@ def event_of(name: str, payload: Any) -> Event:
         raise EvalkitError("the event has no name", "give --event pull_request, push ... (or set GITHUB_EVENT_NAME)")
     if not isinstance(payload, Mapping):
         raise EvalkitError("the event is no JSON object", "give the file that $GITHUB_EVENT_PATH names")
+    if name not in KNOWN:
+        raise EvalkitError(f"the event {name!r} is none that starts jobs here",
+                           f"{nearest(name, KNOWN)}use {', '.join(KNOWN)}")  # fmt: skip
     if name not in PULL_REQUEST_EVENTS:
         return Event(name=name, action=str(payload.get("action") or ""))
     try:
         pull = payload["pull_request"]
         head, base = pull["head"], pull["base"]
         # A fork that was deleted has no repository any more; it's still nobody of ours.
-        fork = head["repo"] is None or head["repo"]["full_name"] != base["repo"]["full_name"]
+        fork = head["repo"] is None or _text(head["repo"], "full_name") != _text(base["repo"], "full_name")
         review = payload["review"] if name == "pull_request_review" else None
         return Event(
             name=name,
-            action=str(payload["action"]),
-            base=str(base["ref"]),
-            head_commit=str(head["sha"]),
+            action=_text(payload, "action"),
+            base=_text(base, "ref"),
+            head_commit=_text(head, "sha"),
             fork=fork,
             draft=_bool(pull, "draft"),
-            closed=payload["action"] == "closed" or pull["state"] == "closed",
-            labels=tuple(str(label["name"]) for label in pull["labels"]),
-            label_added=str(payload["label"]["name"]) if payload["action"] == "labeled" else "",
+            closed=payload["action"] == "closed" or _text(pull, "state") == "closed",
+            labels=tuple(_text(label, "name") for label in _list(pull, "labels")),
+            label_added=_text(payload["label"], "name") if payload["action"] == "labeled" else "",
             review=_review(review) if review is not None else None,
         )
-    except (KeyError, TypeError) as e:
+    except KeyError as e:
         raise EvalkitError(f"the {name} event lacks {e}", "give the whole payload ($GITHUB_EVENT_PATH)") from None
+    except TypeError as e:
+        what = str(e) if str(e).startswith("its ") else f"a part of it is of another kind ({e})"
+        raise EvalkitError(
+            f"the {name} event can't be read: {what}", "give GitHub's own ($GITHUB_EVENT_PATH)"
+        ) from None
 
 
 def read_reviews(path: Path) -> tuple[Review, ...]:
@@ -93,7 +104,7 @@ def read_files(path: Path) -> tuple[str, ...] | None:
     """
     try:
         rows = _rows(_read(path))
-        named = [(row["filename"], row.get("previous_filename")) for row in rows]
+        named = [(_text(row, "filename"), row.get("previous_filename")) for row in rows]
     except (KeyError, TypeError, AttributeError) as e:
         raise EvalkitError(f"{path} is no list of files ({e})", "gh api --paginate --slurp .../files") from None
     return None if len(rows) >= MAX_FILES else tuple(str(name) for pair in named for name in pair if name)
@@ -101,9 +112,9 @@ def read_files(path: Path) -> tuple[str, ...] | None:
 
 def _review(row: Any) -> Review:
     return Review(
-        state=str(row["state"]).upper(),
-        association=str(row["author_association"]).upper(),
-        commit=str(row["commit_id"] or ""),
+        state=_text(row, "state").upper(),
+        association=_text(row, "author_association").upper(),
+        commit=_text(row, "commit_id") if row["commit_id"] is not None else "",
     )
 
 
@@ -114,9 +125,24 @@ def _rows(values: Any) -> list[Any]:
     return [row for page in values for row in (page if isinstance(page, list) else [page])]
 
 
+def _text(values: Any, name: str) -> str:
+    """A text of an object; "None" or "[]" made of something else would be compared as if it were one."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"its {name} is in {type(values).__name__}, expected an object")
+    if not isinstance(values[name], str):
+        raise TypeError(f"its {name} is {type(values[name]).__name__}, expected text")
+    return values[name]
+
+
+def _list(values: Mapping[str, Any], name: str) -> list[Any]:
+    if not isinstance(values[name], list):
+        raise TypeError(f"its {name} is {type(values[name]).__name__}, expected a list")
+    return values[name]
+
+
 def _bool(values: Mapping[str, Any], name: str) -> bool:
     if not isinstance(values[name], bool):
-        raise TypeError(f"{name} as true or false")
+        raise TypeError(f"its {name} is {type(values[name]).__name__}, expected true or false")
     return values[name]
 
 

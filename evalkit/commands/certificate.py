@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,10 +18,11 @@ from evalkit.errors import EvalkitError
 if TYPE_CHECKING:
     from evalkit.certificate import Certificate
     from evalkit.fingerprint import Fingerprint
-    from evalkit.records import Run
+    from evalkit.records import Outcome, Run, Verdict
 
 app = typer.Typer(help="Certificates: a pass, bound to its configuration.", **PLAIN)
 FILE = "certificate.json"
+WITH_MARGIN = ("accuracy", "accepted length", "accepted drafts distribution", "accept rate by position")
 
 CertificateFile = Annotated[Path, typer.Argument(help="A certificate's file.", metavar="CERTIFICATE")]
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Folder of the stored runs.")]
@@ -36,7 +39,9 @@ def clock() -> datetime:
 
 @app.command("make")
 def make(
-    which: Annotated[list[str], typer.Argument(help="Runs: folders, or ids.", metavar="RUN...")],
+    which: Annotated[
+        list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).", metavar="RUN...|SPEC")
+    ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file.  [default: in the run]")] = None,
     days: Annotated[int, typer.Option(help="Days until it expires.")] = 14,
     baseline: BaselineOpt = None,
@@ -46,31 +51,95 @@ def make(
     key_env: KeyEnv = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Judge stored runs, several as one sweep, and certify each that passes. Exits as evalkit gate does."""
-    from evalkit import certificate, sweep
-    from evalkit.judging import judge_run
-    from evalkit.records import EXIT_CODE, Outcome
+    """Judge stored runs (several as one sweep), or by a specification, and certify each that passes. Exits as evalkit
+    gate does."""
+    from evalkit.records import EXIT_CODE
+    from evalkit.spec.read import looks_like_spec
+
+    key = _key(key_file, key_env)
+    if specs := [word for word in which if looks_like_spec(word)]:
+        if len(which) > 1 or baseline or golden or margin is not None:
+            odd = "other arguments" if len(which) > 1 else "--baseline, --golden or --margin"
+            raise EvalkitError(f"specification {specs[0]} with {odd}", "write them into the specification")
+        judged, outcome = _by_spec(Path(specs[0]), runs_dir)
+    else:
+        judged, outcome = _by_default(which, runs_dir, baseline, golden, margin)
+    if output and len(judged) > 1:
+        raise EvalkitError(f"--output for {len(judged)} certificates", "leave it away: each goes into its run's folder")
+    for one in judged:
+        _certify(one, output or one.folder / FILE, days, key)
+    raise typer.Exit(EXIT_CODE[outcome])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """A run with its verdict and the files that it rests on: (role, path)."""
+
+    run: Run
+    folder: Path
+    verdict: Verdict
+    standards: list[tuple[str, Path]]
+
+
+def _by_default(
+    which: Sequence[str], runs_dir: Path, baseline: Path | None, golden: Path | None, margin: float | None
+) -> tuple[list[_Judged], Outcome]:
+    from evalkit import sweep
+    from evalkit.judging import find_standard, judge_run, spec_of
     from evalkit.store import find_run, load_run
 
-    if output and len(which) > 1:
-        raise EvalkitError(f"--output for {len(which)} certificates", "leave it away: each goes into its run's folder")
-    key, folders = _key(key_file, key_env), [find_run(word, runs_dir) for word in which]
+    spec_of(margin)
+    baseline, golden = find_standard(baseline, runs_dir, "baseline"), find_standard(golden, runs_dir, "golden")
+    folders = [find_run(word, runs_dir) for word in which]
     runs = [load_run(folder) for folder in folders]
     verdicts = [judge_run(run, baseline=baseline, golden=golden, margin=margin).verdict for run in runs]
     verdicts = sweep.adjust(verdicts) if len(verdicts) > 1 else verdicts
-    for verdict, run, folder in zip(verdicts, runs, folders, strict=True):
-        path = output or folder / FILE
-        if verdict.outcome is not Outcome.PASS:
-            path.unlink(missing_ok=True)  # of an earlier verdict
-            telling = ", ".join(c.name for c in verdict.checks if c.outcome is verdict.outcome)
-            print(f"no certificate: {run.id} is {verdict.outcome.value}" + (f" by {telling}" if telling else ""))
+    judged = [
+        _Judged(run=run, folder=folder, verdict=verdict, standards=_standards(run, baseline, golden))
+        for run, folder, verdict in zip(runs, folders, verdicts, strict=True)
+    ]
+    return judged, sweep.combined(verdicts)
+
+
+def _by_spec(path: Path, runs_dir: Path) -> tuple[list[_Judged], Outcome]:
+    """The runs of a specification's cells. One broken on purpose is judged and never certified: its pass says that it
+    was refused. The specification is one of the files that a certificate rests on."""
+    from evalkit.provenance import now
+    from evalkit.spec.judge import judge_spec
+    from evalkit.spec.read import read_spec
+    from evalkit.spec.standards import named_files
+
+    spec = read_spec(path)
+    found = judge_spec(spec, runs_dir=runs_dir, now=now())
+    judged = []
+    for one in found.cells:
+        if one.run is None or one.folder is None or one.cell.refused_by:
+            why = "broken on purpose" if one.cell.refused_by else "published figures, no run"
+            print(f"no certificate: {one.cell.name} is {why}")
             continue
-        values = certificate.make_certificate(
-            verdict, run, folder, standards=_standards(run, baseline, golden), now=clock(), days=days, key=key
-        )
-        certificate.write_certificate(values, path)
-        print(f"certificate: {path}, until {values['expires']}")
-    raise typer.Exit(EXIT_CODE[sweep.combined(verdicts)])
+        named = named_files(spec, one.cell, runs_dir)
+        standards = _standards(one.run, named.pop("baseline", None), named.pop("golden", None))
+        standards += [*named.items(), ("specification", path)]
+        judged.append(_Judged(run=one.run, folder=one.folder, verdict=one.verdict, standards=standards))
+    if not judged:
+        raise EvalkitError(f"{path.name} has no cell with a run to certify", "name stored runs, or settings")
+    return judged, found.outcome
+
+
+def _certify(one: _Judged, path: Path, days: int, key: bytes | None) -> None:
+    from evalkit import certificate
+    from evalkit.records import Outcome
+
+    if one.verdict.outcome is not Outcome.PASS:
+        path.unlink(missing_ok=True)  # of an earlier verdict
+        telling = ", ".join(c.name for c in one.verdict.checks if c.outcome is one.verdict.outcome)
+        print(f"no certificate: {one.run.id} is {one.verdict.outcome.value}" + (f" by {telling}" if telling else ""))
+        return
+    values = certificate.make_certificate(
+        one.verdict, one.run, one.folder, standards=one.standards, now=clock(), days=days, key=key
+    )
+    certificate.write_certificate(values, path)
+    print(f"certificate: {path}, until {values['expires']}")
 
 
 @app.command("check")
@@ -89,6 +158,11 @@ def check(
     flag: Annotated[list[str] | None, typer.Option("--flag", help="A server's flag.", metavar="NAME=VALUE")] = None,
     baseline: BaselineOpt = None,
     golden: GoldenOpt = None,
+    spec: Annotated[Path | None, typer.Option("--spec", help="The specification, where it's not beside.")] = None,
+    max_margin: Annotated[
+        list[str] | None,
+        typer.Option("--max-margin", help="Largest margin of a check: accuracy=0.01; repeat.", metavar="CHECK=X"),
+    ] = None,
     key_file: KeyFile = None,
     key_env: KeyEnv = None,
     runs_dir: RunsDir = Path("runs"),
@@ -97,8 +171,10 @@ def check(
     from evalkit import certificate
     from evalkit.baseline import GOLDEN_DIR
     from evalkit.fingerprint import config_fingerprint
+    from evalkit.judging import find_standard
     from evalkit.store import find_run, load_run
 
+    largest = _largest(max_margin or ())
     if (against is None) == (k is None):
         found = "neither --against nor --k" if k is None else "both --against and --k"
         raise EvalkitError(
@@ -112,10 +188,12 @@ def check(
                  prefix_cache=prefix_cache), image, flag or ()
         )  # fmt: skip
     cert = certificate.read_certificate(file)
-    named = {role: path for role, path in (("baseline", baseline), ("golden", golden)) if path}
+    given = {"baseline": find_standard(baseline, runs_dir, "baseline"), "specification": spec,
+             "golden": find_standard(golden, runs_dir, "golden")}  # fmt: skip
+    named = {role: path for role, path in given.items() if path}
     found = certificate.faults(
-        cert, now=clock(), fingerprint=here, places=(runs_dir, GOLDEN_DIR, file.parent.parent), named=named,
-        key=_key(key_file, key_env),
+        cert, now=clock(), fingerprint=here, places=(runs_dir, GOLDEN_DIR, file.parent.parent, Path()), named=named,
+        key=_key(key_file, key_env), margins=largest,
     )  # fmt: skip
     if not found:
         print(f"valid: {file.name} allows this configuration until {cert.expires.isoformat()}")
@@ -154,6 +232,23 @@ def margins(checks: Sequence[Mapping[str, Any]]) -> str:
     """The margins that the certified verdict was given at, so that a wide one is seen."""
     told = [f"{c['name']} margin {c['numbers']['margin']:g}" for c in checks if "margin" in c.get("numbers", {})]
     return ", ".join(told) or "no margin: nothing was compared with a standard"
+
+
+def _largest(words: Sequence[str]) -> dict[str, float]:
+    """`accuracy=0.01` by the check's name. A name that no check has would only ever be a fault."""
+    out: dict[str, float] = {}
+    for word in words:
+        name, equals, text = word.rpartition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not equals or name.strip() not in WITH_MARGIN or not 0 < value < math.inf:
+            known = ", ".join(WITH_MARGIN)
+            raise EvalkitError(f"--max-margin {word!r}, expected CHECK=NUMBER above 0, with one of {known}",
+                               "give --max-margin accuracy=0.01 (one point)")  # fmt: skip
+        out[name.strip()] = value
+    return out
 
 
 def _standards(run: Run, baseline: Path | None, golden: Path | None) -> list[tuple[str, Path]]:

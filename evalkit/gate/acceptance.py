@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evalkit.acceptance import AcceptanceStats, forced_signs, of_run, told_forced
+from evalkit.acceptance import AcceptanceStats, forced_signs, of_run, reconcile, told_forced
 from evalkit.baseline import mark
 from evalkit.errors import EvalkitError
-from evalkit.gate.common import FAIL, PASS, checked
+from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked
 from evalkit.gate.length import length_check
 from evalkit.gate.limits import GateSpec
 from evalkit.gate.positions import positions_check, rate_check
@@ -21,14 +21,14 @@ def acceptance_checks(run: Run, k: int, golden: Curve | None, spec: GateSpec, no
         found = of_run(run)
     except EvalkitError as e:
         return [checked("acceptance", FAIL, "step counts that add up", "step counts that do not", str(e))]
-    real = _real(run, found, golden, notes)
+    real, counts = _real(run, found, golden, notes), _counts(run)
     if k == 0:
         notes.append("K=0 is plain decoding: there is no acceptance to judge")
-        return [real] if real.outcome is FAIL else []
+        return [c for c in (real, counts) if c.outcome is FAIL]
     told = source_check(run, found)
     if told and told[0].outcome is FAIL:
         return [real, *told]
-    checks = [real, *told, _draft(found)]
+    checks = [real, counts, *told, _draft(found)]
     if found.accepted_length is not None and (found.accepted or not found.steps):
         checks.append(length_check(run, k, found, golden, spec, notes))
         if "ratio" in checks[-1].numbers and golden is not None:  # it was comparable
@@ -50,7 +50,8 @@ def _real(run: Run, found: AcceptanceStats, golden: Curve | None, notes: list[st
     if found.forced or run.forced:
         words = "the engine says that acceptance was forced, not verified"
         return checked("real acceptance", FAIL, expected, "forced", words, detectors=["server"])
-    known = [v for by_k in golden.values.values() for v in by_k.values()] if golden else []
+    recorded = golden if golden and golden.place != f"run {golden.source}" else None  # a run may equal another
+    known = [v for by_k in recorded.values.values() for v in by_k.values()] if recorded else []
     signs = forced_signs(
         found.histogram, accepted_length=found.accepted_length, design_effect=found.design_effect,
         golden_lengths=[v.accepted_length for v in known if v.run_id != run.id],
@@ -68,6 +69,22 @@ def _real(run: Run, found: AcceptanceStats, golden: Curve | None, notes: list[st
         expected,
         "no sign that it was forced" if not signs else "one sign of a forced run, which alone proves nothing",
     )
+
+
+def _counts(run: Run) -> Check:
+    """Whether the stored steps are those that made the answers, by the tokens and by the engine's own counter."""
+    found, expected = reconcile(run), "steps that give the answers' tokens, as many as the engine counted"
+    numbers = {"steps": found.steps, "counted": found.told, "tokens": found.tokens, "unexplained": found.unexplained,
+               "answers": found.answers}  # fmt: skip
+    if found.wrong:
+        words = "; ".join(found.wrong)
+        return checked("step counts", FAIL, expected, words, f"{words}: the steps are not those of this run", **numbers)
+    if found.unknown:
+        words = "; ".join(found.unknown)
+        return checked("step counts", INCONCLUSIVE, expected, words, **numbers)
+    counted = "" if found.told is None else f", and the engine counted {found.told}"
+    words = f"{found.steps} verify steps give the {found.tokens} tokens of {found.answers} answers{counted}"
+    return checked("step counts", PASS, expected, words, words, **numbers)
 
 
 def _draft(found: AcceptanceStats) -> Check:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evalkit import stats
-from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, mark, score_bit
+from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, by_name, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.fingerprint import ACCURACY, Difference, accuracy_fingerprint, in_words
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, decide, points, what_would_tell
@@ -18,7 +18,7 @@ from evalkit.stopping import Followed, follow, in_order, rule_of
 TOO_GOOD = 0.0027  # two-sided, three standard errors: a gain past it is a warning
 
 
-def baseline_differences(baseline: Baseline, run: Run) -> tuple[Difference, ...]:
+def baseline_differences(baseline: Baseline, run: Run | Mapping[str, Any]) -> tuple[Difference, ...]:
     """The facts in which a run differs from a baseline that it must share: all that the baseline's file records."""
     there = baseline.fingerprint
     names = [n for n in ACCURACY if n in BASELINE_MARKS or there.get(n) is not None]
@@ -146,9 +146,6 @@ def _sequential_p(found: Followed, spec: GateSpec) -> str:
 
 
 def _own_baseline(run: Run) -> str:
-    """How to get a baseline that fits: by the command where its options say all, else from a run like this one."""
-    cell = run.cell
-    plain = not cell.get("data") and not cell.get("temperature") and not cell.get("limit") and not mark(run, "shots")
-    if plain and cell.get("task") == "gradeschool":
-        return baseline_fix(run)
-    return f"make a K=0 float32 run with the same options, then evalkit gate {run.id} --baseline THAT_RUN"
+    """How to get a baseline that fits."""
+    command = baseline_fix(run)
+    return command if by_name(run) else f"{command}, or evalkit gate {run.id} --baseline THAT_RUN"

@@ -21,6 +21,8 @@ from evalkit.golden import Curve
 from evalkit.records import Check, Run, Sample, Verdict
 from evalkit.servercheck import server_notes
 
+MAX_K = 1000  # far past any draft: a K that was mistyped would fill the memory
+
 
 def judge(
     run: Run,
@@ -39,8 +41,9 @@ def judge(
     """
     spec = spec or GateSpec()
     k = run.cell.get("k")
-    if type(k) is not int or k < 0:
-        raise EvalkitError(f"run {run.id} says K={k}, expected a whole number", "run it again with this evalkit")
+    if type(k) is not int or not 0 <= k <= MAX_K:
+        what = f"run {run.id} says K={k}, expected a whole number from 0 to {MAX_K}"
+        raise EvalkitError(what, "run it again with this evalkit")
     notes: list[str] = server_notes(run)
     answered = [s for s in run.samples if not s.error]
     checks = [completeness(run, baseline, spec, notes), requests(run, spec), truncated(answered, spec)]

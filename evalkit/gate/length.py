@@ -7,7 +7,8 @@ from typing import Any
 
 from evalkit import stats
 from evalkit.acceptance import AcceptanceStats
-from evalkit.baseline import mark
+from evalkit.baseline import REAL, by_name, mark
+from evalkit.config import DRAFTS
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import acceptance_fingerprint, shown
 from evalkit.gate.common import INCONCLUSIVE, checked, decide
@@ -22,7 +23,8 @@ def length_check(
     """Accepted length over golden against 1 - margin, both uncertain: Fieller's test."""
     margin, length = spec.length_margin, found.accepted_length
     assert length is not None
-    fix = record_command(str(run.cell.get("target")), k, str(run.cell.get("draft")))
+    named = by_name(run) and run.cell.get("draft") in DRAFTS
+    fix = record_command(str(run.cell["target"]), k, str(run.cell["draft"])) if named else _own_golden(run)
     expected = f"accepted length at most {100 * margin:g} % below golden"
     words = f"accepted length {length:.3f}"
     numbers: dict[str, Any] = {"accepted_length": length, "se": found.se}
@@ -31,12 +33,14 @@ def length_check(
     def check(outcome: Outcome, more: str) -> Check:
         return checked("accepted length", outcome, expected, words, f"{words} {more}", **numbers)
 
+    if run.forced:
+        return check(INCONCLUSIVE, f"was drawn, not verified: nothing to compare; fix: {REAL}")
     if golden is None:
         return check(INCONCLUSIVE, f"and no golden value to compare it with at K={k}; fix: {fix}")
     target = str(run.cell.get("target"))
     if not same_model(golden.model, target):
         why = f"which is of {golden.model}, this run of {target}"
-        return check(INCONCLUSIVE, f"is not comparable with golden/{golden.source}, {why}; fix: {_own_golden(run)}")
+        return check(INCONCLUSIVE, f"is not comparable with {golden.place}, {why}; fix: {_own_golden(run)}")
     try:
         value = lookup(golden, k, mark(run, "mode"))
     except EvalkitError as e:
@@ -48,16 +52,14 @@ def length_check(
     if differ:
         own = acceptance_fingerprint(run).fields
         why = ", ".join(f"{m} {shown(_told(value, m))} / {shown(own.get(m, mark(run, m)))}" for m in differ)
-        return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {_own_golden(run)}")
+        return check(INCONCLUSIVE, f"is not comparable with {value.place} ({why}); fix: {_own_golden(run)}")
     here = mark(run, "temperature")
     if not value.fingerprint and None not in (value.temperature, here) and value.temperature != here:
         why = f"temperature {value.temperature:g} / {here:g}"
-        return check(INCONCLUSIVE, f"is not comparable with golden/{value.source} ({why}); fix: {_own_golden(run)}")
+        return check(INCONCLUSIVE, f"is not comparable with {value.place} ({why}); fix: {_own_golden(run)}")
     for m in NOTED_MARKS:  # may differ, unless the specification says otherwise
         if value.fingerprint and value.fingerprint.get(m) != mark(run, m):
-            notes.append(
-                f"golden/{value.source} was recorded at {m} {value.fingerprint.get(m)}, this run {mark(run, m)}"
-            )
+            notes.append(f"{value.place} was recorded at {m} {value.fingerprint.get(m)}, this run {mark(run, m)}")
     estimate = found.estimate()
     if estimate is None:
         if found.unit == "samples":
@@ -113,11 +115,11 @@ def _told(value: GoldenValue, name: str) -> Any:
 
 def golden_estimate(value: GoldenValue, spec: GateSpec, notes: list[str]) -> tuple[stats.Estimate, bool]:
     if value.mode == "thinking_unknown":
-        notes.append(f"golden/{value.source} does not say in which thinking mode it was collected")
+        notes.append(f"{value.place} does not say in which thinking mode it was collected")
     if value.se is not None and value.clusters is not None:
         return stats.Estimate(value=value.accepted_length, se=value.se, df=value.clusters - 1), False
     notes.append(
-        f"golden/{value.source} is a curve only: its workload is not checked and a standard error of "
+        f"{value.place} is a curve only: its workload is not checked and a standard error of "
         f"{100 * spec.assumed_golden_se:g} % is assumed for it"
     )
     return stats.Estimate(value=value.accepted_length, se=spec.assumed_golden_se * value.accepted_length), True

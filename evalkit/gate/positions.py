@@ -28,7 +28,7 @@ def positions_check(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec,
     lengths = golden.lengths(value.mode)
     assumed = {k: spec.assumed_golden_se * length for k, length in lengths.items()}
     if value.histogram is None and len([k for k in lengths if k <= value.k]) < 2:
-        notes.append(f"golden/{value.source} has neither a histogram nor another K: positions are not compared")
+        notes.append(f"{value.place} has neither a histogram nor another K: positions are not compared")
         return []
     try:
         test = distribution_test(
@@ -36,18 +36,19 @@ def positions_check(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec,
             lengths=lengths, lengths_se=assumed, alpha=spec.alpha, covariance=value.covariance,
         )  # fmt: skip
     except ValueError as e:
-        notes.append(f"golden/{value.source} is unusable for positions: {e}")
+        notes.append(f"{value.place} is unusable for positions: {e}")
         return []
     if test is None:
         return []
     outcome = PASS if test.p_under <= spec.alpha else FAIL if test.p_over <= spec.alpha else INCONCLUSIVE
     found = f"{test.lost:.3f} tokens a step lost"
     against = "histogram" if test.source == "histogram" else "survival implied by its curve"
-    sure, p = f"{100 * (1 - spec.alpha):g} %", min(test.p_under, test.p_over)
+    sure = f"{100 * (1 - spec.alpha):g} %"
+    p = f"p {test.p_over:.2g} for a loss over it" if outcome is FAIL else f"p {test.p_under:.2g} for a loss under it"
     equal = "" if test.p_equal is None else f", p {test.p_equal:.2g} for no difference at all"
     message = (
         f"{found} and {test.gained:.3f} gained against golden's {against} (Wasserstein-1 {test.wasserstein:.3f} "
-        f"tokens), at most {test.upper:.3f} lost at {sure}; margin {margin:.3f} tokens, p {p:.2g}{equal}"
+        f"tokens), at most {test.upper:.3f} lost at {sure}; margin {margin:.3f} tokens, {p}{equal}"
     )
     if outcome is INCONCLUSIVE and not test.decidable:
         notes.append(f"accepted drafts distribution: {message}; golden is too uncertain to judge by")
@@ -109,9 +110,12 @@ def rate_check(run: Run, value: GoldenValue, spec: GateSpec) -> Check | None:
     margin, found = f"{100 * spec.position_margin:g} pt", f"{100 * here:.1f} % at position {worst + 1}"
     half = float(special.stdtrit(test.df, 1 - spec.alpha)) * float(test.se[worst])
     low, high = here - there - half, here - there + half
+    shown = f"p {test.p:.2g} for a loss under {margin} at every of {value.k} positions"
+    if outcome is FAIL:
+        shown = f"p {test.p_worse:.2g} for a loss over {margin} at one of {value.k} positions"
     message = (
         f"worst is {found}, golden {100 * there:.1f} %: {points(here - there)}, {100 * (1 - 2 * spec.alpha):g} % "
-        f"{points(low)} .. {points(high)}, p {test.p:.2g} for a loss under {margin} at every of {value.k} positions"
+        f"{points(low)} .. {points(high)}, {shown}"
     )
     if outcome is INCONCLUSIVE:
         message += "; more documents would settle it"

@@ -10,6 +10,7 @@ from evalkit.gate.common import FAIL, PASS, checked
 from evalkit.gate.limits import PathShare
 from evalkit.records import Check, Run
 
+CLOCKS = 0.01  # days, a quarter of an hour: two machines' clocks may be apart by this much
 STEPS = ("decode_steps", "decode_ticks")  # what engines call all their decode steps
 
 
@@ -49,9 +50,11 @@ def age_check(run: Run, max_days: float, now: str) -> Check:
     if days is None:
         found = f"the run says {when!r} of when it ended" if when else "the run does not say when it ended"
         return checked("age", FAIL, expected, found, compared=0)
-    found = f"a run of {when}, {days:.1f} days ago"
-    outcome = PASS if -0.01 <= days <= max_days else FAIL  # a quarter of an hour: clocks of two machines
-    hint = f"{found}; expected {expected}: run it again" if outcome is FAIL else ""
+    ahead = days < -CLOCKS
+    found = f"a run of {when}, {abs(days):.1f} days {'in the future' if ahead else 'ago'}"
+    outcome = FAIL if ahead or days > max_days else PASS
+    fix = "look at the clocks of both machines" if ahead else "run it again"
+    hint = f"{found}; expected {expected}: {fix}" if outcome is FAIL else ""
     return checked("age", outcome, expected, found, hint, days=days, limit=max_days, compared=1)
 
 

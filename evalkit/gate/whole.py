@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evalkit.baseline import FLEXIBLE, STRICT, Baseline, score_bit
+from evalkit.baseline import FLEXIBLE, REAL, STRICT, Baseline, score_bit
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import docs_sha
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, share_check
 from evalkit.gate.limits import GateSpec
 from evalkit.records import Check, Outcome, Run, Sample
@@ -25,12 +26,16 @@ def completeness(run: Run, baseline: Baseline | None, spec: GateSpec, notes: lis
     if found == 0:
         return check(FAIL, "nothing to compare")
     early = run.stopped and run.complete and found < run.expected
+    if run.stopped and not early:
+        return check(FAIL, f"it says it was stopped early ({run.stopped[:60]}), and has all its samples; run it again")
     if not early and (not run.complete or found != run.expected):
         return check(FAIL, f"the run was to have {run.expected}; run it again, it continues where it stopped")
     if ids != found or docs != found:
         return check(FAIL, f"only {min(ids, docs)} different documents; a duplicated sample is counted twice")
     if run.expected > run.task_size:
         return check(FAIL, f"the task has only {run.task_size}; the run is of another task than it says")
+    if why := _contradiction(run, baseline, early=bool(early)):
+        return check(FAIL, f"{why}; the run is not the one that was stored: run it again")
     if run.expected < run.task_size:
         notes.append(f"a subset of {found} of {run.task_size} samples can refuse a configuration, never certify it")
         return check(INCONCLUSIVE, f"a subset of the task's {run.task_size} can never pass; run without a limit")
@@ -44,6 +49,29 @@ def completeness(run: Run, baseline: Baseline | None, spec: GateSpec, notes: lis
     return check(PASS, "the whole task, each sample once")
 
 
+def _contradiction(run: Run, baseline: Baseline | None, *, early: bool) -> str:
+    """Why the run's own numbers of samples can't all be true; "" where they can. A run that says that its task is
+    smaller than it is would otherwise be a whole one."""
+    limit, planned = run.cell.get("limit"), run.expected
+    if limit and planned != limit:
+        return f"its limit is {limit}, and it was to have {planned}"
+    if limit == 0 and planned < run.task_size:
+        return f"it has no limit, and was to have {planned} of the task's {run.task_size}"
+    if limit and planned == run.task_size:
+        return f"its limit of {limit} is the whole task, and a whole task has no limit"
+    told = run.fingerprint.get("docs_sha")
+    if told is not None and not early and told != docs_sha(s.doc_id for s in run.samples):
+        return "its documents are not those of its fingerprint (docs_sha)"
+    if baseline is None:
+        return ""
+    here, there = run.fingerprint.get("task_sha"), baseline.fingerprint.get("task_sha")
+    if here is not None and here == there and baseline.n != run.task_size:
+        return (
+            f"it says that its task has {run.task_size}, baseline {baseline.source} of the same task has {baseline.n}"
+        )
+    return ""
+
+
 def requests(run: Run, spec: GateSpec) -> Check:
     failed = sum(bool(s.error) for s in run.samples)
     return share_check("requests", f"requests failed{failed_words(run)}", failed, len(run.samples), spec.max_failed)
@@ -55,6 +83,10 @@ def truncated(answered: Sequence[Sample], spec: GateSpec) -> Check:
 
 
 def broken_scores(answered: Sequence[Sample]) -> Check | None:
+    expected = "a score of 0 or 1 for every answer"
+    if any(s.forced for s in answered):
+        words = "acceptance was forced, so no text was scored"
+        return checked("scores", FAIL, expected, words, f"{words}; nothing is compared; fix: {REAL}", broken=0)
     broken = []
     for sample in answered:
         try:
@@ -66,7 +98,6 @@ def broken_scores(answered: Sequence[Sample]) -> Check | None:
     if answered and not broken:
         return None
     message = f"{len(broken)} of {len(answered)} scores are no scores: {broken[0]}" if broken else "no score at all"
-    expected = "a score of 0 or 1 for every answer"
     return checked("scores", FAIL, expected, message, f"{message}; nothing is compared", broken=len(broken))
 
 

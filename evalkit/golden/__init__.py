@@ -11,11 +11,27 @@ from evalkit.golden.curve import (
     record_command,
     select,
 )
-from evalkit.golden.defaults import JUDGED_BY, Standards, baseline_for, baseline_path, defaults_for, golden_path
-from evalkit.golden.describe import check_file, check_scores_text, check_text, diff_text, find_file, show_text
+from evalkit.golden.defaults import (
+    JUDGED_BY,
+    Standards,
+    baseline_for,
+    baseline_path,
+    defaults_for,
+    golden_path,
+    published,
+)
+from evalkit.golden.describe import (
+    check_file,
+    check_scores_text,
+    check_text,
+    diff_text,
+    find_file,
+    pair_curves,
+    show_text,
+)
 from evalkit.golden.header import Header, Sampling, read_header
 from evalkit.golden.read import is_reference_scores, read_curve, read_curves
-from evalkit.golden.record import NEVER_WORKED, record_curve
+from evalkit.golden.record import NEVER_WORKED, curve_of, record_curve
 from evalkit.golden.sidecar import EVIDENCE, evidence_path
 
 __all__ = [
@@ -35,6 +51,7 @@ __all__ = [
     "check_file",
     "check_scores_text",
     "check_text",
+    "curve_of",
     "defaults_for",
     "diff_text",
     "differing_marks",
@@ -43,6 +60,8 @@ __all__ = [
     "golden_path",
     "is_reference_scores",
     "lookup",
+    "pair_curves",
+    "published",
     "read_curve",
     "read_curves",
     "read_header",

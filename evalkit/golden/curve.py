@@ -10,6 +10,7 @@ from typing import Any
 
 from evalkit.acceptance.distribution import implied_groups
 from evalkit.baseline import mark
+from evalkit.config import TARGETS
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
 from evalkit.golden.header import Header
@@ -19,7 +20,7 @@ from evalkit.units import AcceptedLength
 CURVE_MARKS = ("target_sha", "draft_sha", "draft_width", "temperature", "task_sha", "quant")
 COMPARED_MARKS = ("target_sha", "draft_width", "temperature", "task_sha")  # of a judged run with its golden
 FURTHER_MARKS = (  # compared where the golden records them: files of before have none
-    "tokenizer_sha", "prompts_sha", "shots", "template", "endpoint", "stop", "max_tokens", "top_p", "top_k",
+    "tokenizer_sha", "prompts_sha", "shots", "template", "endpoint", "stop", "max_tokens", "top_p", "top_k", "bos",
 )  # fmt: skip
 NOTED_MARKS = ("draft_sha", "quant")  # may differ, since they are what is judged; the reader is told
 
@@ -97,6 +98,11 @@ class GoldenValue:
                 "record it again",
             )
 
+    @property
+    def place(self) -> str:
+        """What people call its source."""
+        return place_of(self.source)
+
     def length(self) -> AcceptedLength:
         """The value as a typed accepted length."""
         return AcceptedLength(float(self.accepted_length), self.k)
@@ -111,6 +117,11 @@ class Curve:
     values: Mapping[str, Mapping[int, GoldenValue]]
     header: tuple[str, ...] = ()  # comment lines before the values: where an imported curve came from
     said: Header | None = None  # the same, parsed
+
+    @property
+    def place(self) -> str:
+        """What people call its source."""
+        return place_of(self.source)
 
     def lengths(self, mode: str) -> dict[int, float]:
         return {k: v.accepted_length for k, v in sorted(self.values[mode].items())}
@@ -136,18 +147,25 @@ class Curve:
         return max((k for k in list(self.lengths(mode))[1:] if not self.implied(mode, k)), default=0)
 
 
+def place_of(source: str) -> str:
+    """A curve's file, or the run that it was taken from."""
+    return f"golden/{source}" if source.endswith((".yaml", ".yml")) else f"run {source}"
+
+
 def lookup(curve: Curve, k: int, mode: str | None = None) -> GoldenValue:
     """The value at exactly this K. `mode` is needed where the curve has several."""
     modes = list(curve.values)
     if mode is None and len(modes) == 1:
         mode = modes[0]
     if mode is None or mode not in curve.values:
-        raise EvalkitError(f"golden/{curve.source} has modes {modes}, asked for {mode}", "name one of them")
+        raise EvalkitError(f"{curve.place} has modes {modes}, asked for {mode}", "name one of them")
     if k not in curve.values[mode]:
         have = ", ".join(f"K={x}" for x in sorted(curve.values[mode]))
         raise EvalkitError(
-            f"golden/{curve.source} has no value at K={k} for {mode} (has {have}); nothing is interpolated",
-            record_command(curve.model, k),
+            f"{curve.place} has no value at K={k} for {mode} (has {have}); nothing is interpolated",
+            record_command(curve.model, k)
+            if curve.model in TARGETS
+            else f"judge a run at a K that it has, or record it: evalkit golden record RUN_AT_K{k} --output FILE",
         )
     return curve.values[mode][k]
 

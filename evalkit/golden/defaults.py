@@ -64,6 +64,10 @@ def defaults_for(run: Run, root: Path = GOLDEN_DIR) -> Standards:
     baseline = baseline_for(target, task, root)
     if baseline is None:
         missing.append(f"no baseline of {target} on task {task} in {baseline_file.name}")
+    return Standards(golden=curve, baseline=baseline, references=published(root), missing=tuple(missing))
+
+
+def published(root: Path = GOLDEN_DIR) -> tuple[ReferenceScore, ...]:
+    """The published scores that the repository has."""
     scores = root / "reference_scores.yaml"
-    references = load_reference_scores(scores) if scores.exists() else ()
-    return Standards(golden=curve, baseline=baseline, references=references, missing=tuple(missing))
+    return load_reference_scores(scores) if scores.exists() else ()

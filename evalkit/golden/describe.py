@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +92,8 @@ def show_text(curve: Curve) -> str:
     said = curve.said
     if said is not None:
         known = {
-            "source run": said.source_run, "dataset": said.dataset, "engine": f"{said.engine} {said.hardware}".strip(),
+            "source run": said.source_run, "source": said.source, "not known": said.unknown,
+            "dataset": said.dataset, "engine": f"{said.engine} {said.hardware}".strip(),
             "method": said.method, "draft": said.draft, "script": said.script,
             "speculative": ", ".join(f"{a}={b}" for a, b in said.speculative.items()),
         }  # fmt: skip
@@ -125,24 +126,45 @@ def _row(value: GoldenValue) -> str:
     return f"{value.k}  {value.accepted_length:.4f}  {value.se:<14.4f}  {span}  {value.clusters!s:9}  {value.steps}"
 
 
+def pair_curves(old: Sequence[Curve], new: Sequence[Curve]) -> list[tuple[Curve, Curve]]:
+    """The curves of two files that are compared: those of one model; or the only one of each, whatever its model."""
+    if len(old) == len(new) == 1:
+        return [(old[0], new[0])]
+    there = {curve.model: curve for curve in new}
+    found = [(curve, there[curve.model]) for curve in old if curve.model in there]
+    if not found:
+        models = [", ".join(curve.model for curve in curves) for curves in (old, new)]
+        what = f"{old[0].source} has curves of {models[0]}, {new[0].source} of {models[1]}"
+        raise EvalkitError(f"{what}: no model in both", "give two files that hold one model, or one curve each")
+    return found
+
+
 def diff_text(old: Curve, new: Curve) -> str:
     """Old and new lengths at every K that either has, by mode. The spread of the difference is given where both
     sides publish one."""
     lines = [f"{old.source} ({old.model}) -> {new.source} ({new.model})"]
-    marks = {mark for curve in (old, new) for mark in (_marks(curve) or {})}
-    for key in sorted(marks):
-        a, b = (_marks(old) or {}).get(key), (_marks(new) or {}).get(key)
-        if a != b:
-            lines.append(f"  differs in {key}: {a} -> {b}")
+    a, b = _marks(old), _marks(new)
+    if a is None or b is None:  # a bare curve: nothing is known of its setting, so nothing of it differs
+        silent = [curve.source for curve, marks in ((old, a), (new, b)) if marks is None]
+        verb = "are bare curves and say" if len(silent) > 1 else "is a bare curve and says"
+        lines.append(f"  {' and '.join(silent)} {verb} nothing of the setting: whether it is the same is not known")
+    else:
+        for key in sorted({*a, *b}):
+            if a.get(key) != b.get(key):
+                lines.append(f"  differs in {key}: {_shown(a.get(key))} -> {_shown(b.get(key))}")
     for mode in dict.fromkeys([*old.values, *new.values]):
         before, after = old.values.get(mode, {}), new.values.get(mode, {})
         if not before or not after:
-            lines.append(f"  {mode}: only in {old.source if before else new.source}")
+            lines.append(f"  {mode}: only in {old.source if before else new.source}, nothing to compare it with")
             continue
         lines += [f"  {mode}", "    K  old     new     difference"]
         for k in sorted({*before, *after}):
             lines.append(f"    {_difference(k, before.get(k), after.get(k))}")
     return "\n".join(lines)
+
+
+def _shown(value: object) -> str:
+    return "not recorded" if value is None else str(value)
 
 
 def _marks(curve: Curve) -> Mapping[str, object] | None:

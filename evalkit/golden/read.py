@@ -6,35 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from evalkit.errors import EvalkitError
 from evalkit.golden.curve import Curve, GoldenValue
 from evalkit.golden.header import Header, read_header
 from evalkit.golden.sidecar import EVIDENCE, evidence_path, read_sidecar
 from evalkit.records import SCHEMA
+from evalkit.yamlfile import parse_yaml
 
+SHAPE = "MODEL: {MODE: {K: length}}, as golden/ has them"
 FIX = "restore the file, or record it again"
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that occurs twice, where YAML readers keep the last one in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = {key for key in keys if keys.count(key) > 1}
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"key {twice.pop()!r} occurs twice", node.start_mark)
-        return super().construct_mapping(node, deep=deep)
 
 
 def _load(path: Path) -> tuple[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        return text, yaml.load(text, Loader=_StrictLoader)  # a SafeLoader
+        return text, parse_yaml(text)
     except FileNotFoundError:
         raise EvalkitError(f"{path} does not exist", "record a golden curve first: evalkit golden record") from None
-    except (OSError, UnicodeDecodeError, TypeError, yaml.YAMLError) as e:  # TypeError: a key that is a list
+    except (OSError, ValueError) as e:
         raise EvalkitError(f"{path} cannot be read ({e})", FIX) from None
 
 
@@ -64,13 +53,19 @@ def read_curve(path: Path, model: str | None = None) -> Curve:
     """Reads a golden file, InferenceX's or ours. `model` is needed where the file holds several."""
     text, data = _load(path)
     models = _models(data)
+    if any(not isinstance(name, str) for name in models):
+        raise EvalkitError(f"{path} has {models[0]!r} where a model's name should be", f"write {SHAPE}")
     if model is None and len(models) == 1:
         model = str(models[0])
     if model is None or model not in models:
         raise EvalkitError(f"{path} has models {models}, expected {model or 'exactly one'}", "name one of them")
-    if not isinstance(data[model], dict) or not all(isinstance(v, dict) and v for v in data[model].values()):
-        raise EvalkitError(f"{path}: {model} is not a table of modes, each a table of K", FIX)
-    lines = tuple(line.lstrip("# ").rstrip() for line in text.split(f"\n{model}:")[0].splitlines() if line[:1] == "#")
+    if (
+        not isinstance(data[model], dict)
+        or not data[model]
+        or not all(isinstance(v, dict) and v for v in data[model].values())
+    ):
+        raise EvalkitError(f"{path}: {model} is not a table of modes, each a table of K", f"write {SHAPE}")
+    lines = _comments(text.split(f"\n{model}:")[0])
     said = read_header(lines, [str(m) for m in data[model]], path.name)
     evidence = _evidence(path, data, model, said)
     values = {
@@ -80,6 +75,17 @@ def read_curve(path: Path, model: str | None = None) -> Curve:
         for mode, by_k in data[model].items()
     }
     return Curve(model=model, source=path.name, values=values, header=lines, said=said)
+
+
+def _comments(text: str) -> tuple[str, ...]:
+    """The comments without their #; a line that is set in further than a comment's first is its continuation."""
+    lines: list[str] = []
+    for line in (row[1:].rstrip() for row in text.splitlines() if row[:1] == "#"):
+        if line[:2] == "  " and lines and lines[-1]:
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line.lstrip("# "))
+    return tuple(lines)
 
 
 def _evidence(path: Path, data: Mapping[str, Any], model: str, said: Header) -> Mapping[str, Any]:

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import yaml
 
-from evalkit.acceptance import AcceptanceStats, summarize, survival_covariance
+from evalkit.acceptance import AcceptanceStats, of_run, reconcile, survival_covariance
 from evalkit.baseline import mark, refuse_unfit
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
-from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, GoldenValue
+from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, Curve, GoldenValue
 from evalkit.golden.read import read_curve
 from evalkit.golden.sidecar import evidence_path, sidecar_text, write_together
 from evalkit.records import Run
 
+STEPS = "steps"  # an AcceptanceStats.source that knows every verify step
 NEVER_WORKED = 1.05  # a draft whose accepted length may be this low is no golden
 
 
@@ -49,6 +50,14 @@ def record_curve(runs: Sequence[Run], path: Path, *, mode: str = "thinking_off",
     return _table(before, new)
 
 
+def curve_of(run: Run) -> Curve:
+    """A stored run as a curve of its one K: what another run of the same draft is compared with, as of another layout.
+    Raises EvalkitError for a run that could not be recorded as golden."""
+    mode = str(mark(run, "mode") or "thinking_off")
+    value = _from_run(run, mode, run.id)
+    return Curve(model=str(run.cell.get("target")), source=run.id, values={mode: {value.k: value}})
+
+
 def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
     k = run.cell.get("k")
     if not isinstance(k, int) or k < 1:
@@ -60,7 +69,12 @@ def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
         raise EvalkitError(f"run {run.id} does not say its {', '.join(absent)}", "run it again with this evalkit")
     told = acceptance_fingerprint(run).fields
     marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None} | verify_facts(run.cell)
-    found = summarize(run.samples, k)
+    found = of_run(run)
+    _refuse_no_evidence(run, found)
+    if wrong := reconcile(run).wrong:
+        raise EvalkitError(
+            f"run {run.id} has steps that are not its own ({'; '.join(wrong)}): no golden", "run it again"
+        )
     _refuse_unhealthy(run, found)
     assert found.accepted_length is not None and found.interval is not None and found.se is not None
     return GoldenValue(
@@ -72,20 +86,38 @@ def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
         clusters=found.clusters,
         steps=found.steps,
         interval=(round(found.interval.low, 4), round(found.interval.high, 4)),
-        histogram=found.histogram,
-        covariance=survival_covariance(run.samples, k),
+        histogram=found.histogram or None,
+        covariance=survival_covariance(run.samples, k) if found.source == STEPS else None,
         run_id=run.id,
         fingerprint=marks,
-        counters={
-            "requests": found.requests,
-            "drafts": found.drafts,
-            "accepted": found.accepted,
-            "accepted_trimmed": found.accepted_trimmed,
-            "steps_without_draft": found.steps_without_draft,
-            "cut_at_stop": found.cut_at_stop,
-            "cut_at_limit": found.cut_at_limit,
-        },
+        counters=_counters(found),
     )
+
+
+def _counters(found: AcceptanceStats) -> dict[str, int]:
+    """The counts of a value. A server's counters know nothing of the ends of answers, and have pieces of time where
+    steps have documents."""
+    out = {"requests": found.requests, "drafts": found.drafts, "accepted": found.accepted}
+    if found.source == STEPS:
+        names = ("accepted_trimmed", "steps_without_draft", "cut_at_stop", "cut_at_limit")
+        out |= {name: getattr(found, name) for name in names}
+    elif found.unit != "documents":
+        out["pieces_of_time"] = found.clusters
+    return out
+
+
+def _refuse_no_evidence(run: Run, found: AcceptanceStats) -> None:
+    """Of a server: counts that are doubtful, or too short to show how far they are from another run's."""
+    if "server" not in run.cell:
+        return
+    if found.problems:
+        raise EvalkitError(f"run {run.id} has doubtful acceptance ({found.problems[0]}): no golden",
+                           "see the gate's check `acceptance source`, and run again")  # fmt: skip
+    if found.steps and found.interval is None:
+        raise EvalkitError(
+            f"run {run.id} has acceptance from {found.source}, which show no spread over so short a run: no golden",
+            "run longer, at a lower --concurrency, or with a server that tells the acceptance of each request",
+        )
 
 
 def _refuse_unhealthy(run: Run, found: AcceptanceStats) -> None:

@@ -104,27 +104,39 @@ def _run_text(verdict: Verdict, run: Run | None, detail: _Detail) -> str:
 def _row(check: Check) -> str:
     x = check.numbers
     cells = [escape(check.name), check.outcome.value, escape(check.expected), escape(check.found)]
-    return "| " + " | ".join([*cells, _interval(x), _margin(check), _count(x)]) + " |\n"
+    return "| " + " | ".join([*cells, _interval(check), _margin(check), _count(x)]) + " |\n"
 
 
-def _interval(x: Mapping[str, Any]) -> str:
-    """The interval of a difference in points, of a ratio as it is; empty where the check has none."""
-    span, level = x.get("interval"), x.get("level")
+def _unit(check: Check) -> str:
+    """What a check's margin and interval are in: % of golden's length, tokens a step, a score, or points of one."""
+    x = check.numbers
+    if "ratio" in x or check.name == "accepted length":
+        return "%"
+    if check.name == "accepted drafts distribution":
+        return "tokens"
+    return "score" if "floor" in x else "pt"
+
+
+def _interval(check: Check) -> str:
+    """The interval of a difference in points, of a ratio or a score as it is; empty where the check has none."""
+    span, level = check.numbers.get("interval"), check.numbers.get("level")
     if not isinstance(span, (list, tuple)) or len(span) != 2 or not all(_number(end) for end in span):
         return ""
     low, high = span
-    words = f"{low:.3f} .. {high:.3f}" if "ratio" in x else f"{100 * low:+.1f} .. {100 * high:+.1f} pt"
+    unit = _unit(check)
+    words = f"{100 * low:+.1f} .. {100 * high:+.1f} pt" if unit == "pt" else f"{low:.3f} .. {high:.3f}"
     return f"{100 * level:g} %: {words}" if _number(level) else words
 
 
 def _margin(check: Check) -> str:
-    """The margin in its unit: points of a score, per cent of a length, else tokens a step; or the cap of a share."""
-    x = check.numbers
-    margin, limit = x.get("margin"), x.get("limit")
+    """The margin in its unit; or the cap of a share, or of an age in days."""
+    margin, limit = check.numbers.get("margin"), check.numbers.get("limit")
     if _number(margin):
-        unit = " %" if "ratio" in x or check.name == "accepted length" else " pt" if "difference" in x else ""
-        return f"{100 * margin:g}{unit}" if unit else f"{margin:.3g}"
-    return f"{100 * limit:g} %" if _number(limit) else ""
+        unit = _unit(check)
+        return f"{margin:.3g} tokens" if unit == "tokens" else f"{100 * margin:g} {unit}"
+    if not _number(limit):
+        return ""
+    return f"{limit:g} days" if check.name == "age" else f"{100 * limit:g} %"
 
 
 def _count(x: Mapping[str, Any]) -> str:

@@ -33,7 +33,9 @@ but nothing was learnt about them. None of the test questions is in the training
 Choosing blocks passes no gradient, so the index learnt from a loss of its own: the divergence between the share
 of the layer's attention on each block and the softmax of the block scores (the query's own block left out, the
 trunk left alone). The target was trained with dense attention first, then with the chosen blocks alone. The
-router's bias moved by a fixed step towards even load, without a gradient. In the later part K, V and index keys
+router's bias moved by a fixed step towards even load, without a gradient; since a trained router is balanced by
+itself, the routers were tilted by a fixed amount at the end ("settle"), the biases moved after it by forward
+passes alone, and the target trained on with the routers held. In the later part K, V and index keys
 passed through NVFP4 and back, with a straight-through gradient. The drafts learnt from the target's own greedy
 answers.
 """
@@ -73,9 +75,10 @@ def _training(training: dict[str, Any], folder: Path) -> list[str]:
     for name, part in ((n, p) for n, p in training.items() if isinstance(p, dict)):
         last = ", ".join(f"{k} {v:.4f}" for k, v in part["last_50_steps"].items())
         tokens = text.count(part["tokens"]) if part["tokens"] else "-"
-        size = (folder / name / "model.safetensors").stat().st_size
+        file = folder / name / "model.safetensors"  # the settled target is the target's file
         rows.append([name, text.count(part["plan"]["steps"]), tokens, last, text.duration(part["cpu_seconds"]),
-                     text.duration(part["wall_seconds"]), text.count(size)])  # fmt: skip
+                     text.duration(part["wall_seconds"]),
+                     text.count(file.stat().st_size) if file.exists() else "in target's"])  # fmt: skip
     columns = ("part", "steps", "training tokens", "last 50 steps, mean", "CPU time", "wall time", "bytes")
     plan = training["target"]["plan"]
     return [

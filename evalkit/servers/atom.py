@@ -52,6 +52,21 @@ PROFILE = Profile(
     quant={"bf16": ("--kv_cache_dtype", "bf16"), "fp8": ("--kv_cache_dtype", "fp8", "--index-cache-dtype", "fp8")},
     quant_options=("--kv_cache_dtype", "--kv-cache-dtype", "--index-cache-dtype", "--index_cache_dtype"),
     forcing=("--spec-decode-acceptance-length", "--spec-decode-acceptance-rate"),
+    variables=("ATOM_", "AITER_"),
+    settings=(
+        "tensor_parallel_size",
+        "kv_cache_dtype",
+        "index_cache_dtype",
+        "max_model_len",
+        "max_num_seqs",
+        "enforce_eager",
+        "method",
+        "num_speculative_tokens",
+        "draft_model",
+        "enable_prefix_caching",
+        "online_quant_config",
+        "level",
+    ),
     missing=("acceptance of single requests",),
     notes=(
         "ATOM was started by flags taken from its public tree: how a newer one spells NVFP4 KV, FP4 index or the class "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from evalkit.config import Cell
 
-PROTOCOL = ("engine", "server_version", "asked_on", "thinking", "bos", "stops")
+PROTOCOL = ("engine", "server_version", "asked_on", "thinking", "bos", "stops", "served_flags")
 
 
 def weights(cell: Cell) -> dict[str, str]:

@@ -54,6 +54,8 @@ PROFILE = Profile(
     quant_options=("-ctk", "-ctv", "--cache-type-k", "--cache-type-v"),
     per_request="timings.draft_n and timings.draft_n_accepted (no number of steps)",
     always_drafts=False,
+    variables=("LLAMA_ARG_", "GGML_"),
+    settings=("model_path", "total_slots", "n_ctx", "n_params", "size"),
     forcing=(
         "--spec-synth-len",
         "--spec-synth-rates",

@@ -14,5 +14,6 @@ PROFILE = Profile(
     page=PAGE,
     json_page="/debug/mtp_stats",
     always_drafts=False,
+    settings=("target", "draft", "k", "quant", "draft_width"),
     missing=("acceptance, unless the server has vLLM's counters",),
 )

@@ -22,7 +22,10 @@ from evalkit.records import RequestCounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What one reply tells: the steps one by one, or counts, or neither. `problem` where it contradicts itself."""
+    """What one reply tells: the steps one by one, or counts, or neither. `problem` where it contradicts itself.
+
+    A request without a verify step (no draft was found for its text) has counts of 0.
+    """
 
     steps: tuple[Step, ...] = ()
     counts: RequestCounts | None = None
@@ -58,7 +61,7 @@ def _vllm(stats: Mapping[str, Any], k: int) -> Told:
         return Told(steps=_steps(accepted, drafted))
     exact = _histogram(stats.get("acceptance_histogram"))
     steps, drafts = stats.get("num_spec_steps"), stats.get("num_draft_tokens")
-    if exact is not None and sum(exact) == steps and drafts == k * sum(exact):
+    if exact is not None and sum(exact) == steps and drafts == k * sum(exact) and steps:
         return Told(steps=_from_histogram(exact, k))
     return Told(counts=_counts(steps, stats.get("num_accepted_draft_tokens"), drafts))
 
@@ -73,6 +76,8 @@ def _sglang_new(stats: Mapping[str, Any], k: int) -> Told:
 
 def _sglang(meta: Mapping[str, Any], k: int, tokens: int) -> Told:
     steps = meta["spec_verify_ct"]
+    if steps == 0:  # no draft was found for this text
+        return Told(counts=_counts(0, 0, 0))
     exact = _histogram(meta.get("spec_accept_histogram"))
     if exact is not None and sum(exact) == steps:
         return Told(steps=_from_histogram(exact, k))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evalkit.errors import EvalkitError
-from evalkit.servers.spec import redact_args
+from evalkit.servers.spec import HIDDEN, redact_args, secret_name
 
 DRAIN = 30.0  # seconds from SIGTERM to SIGKILL
 SAY_EVERY = 15.0
@@ -30,6 +30,8 @@ class Process:
     popen: subprocess.Popen[bytes]
     log: Path
     name: str
+    command: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()  # secrets of its command and environment, which servers like to print
 
     def __enter__(self) -> Process:
         return self
@@ -52,16 +54,31 @@ class Process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(timeout=5)
 
+    def last_line(self) -> str:
+        """The last line of its log, without its secrets."""
+        words = last_line(self.log)
+        for secret in self.hidden:
+            words = words.replace(secret, HIDDEN)
+        return words
+
     def died(self) -> EvalkitError:
         """The error of a server that ended by itself: its exit code and its log's last lines."""
         words = f"the {self.name} server ended with exit code {self.exit_code}"
-        return EvalkitError(f"{words}: {last_line(self.log)}", f"read {self.log}; the same command continues")
+        return EvalkitError(f"{words}: {self.last_line()}", f"read {self.log}; the same command continues")
 
 
 def _follow() -> None:
     """In the child, before its program: SIGTERM when evalkit ends, even by SIGKILL. Linux alone can do that."""
     assert _PRCTL is not None
     _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def secrets(command: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of a command and of variables whose names say that they are secret, those of 4 characters and more."""
+    shown = zip(command, redact_args(command), strict=True)
+    values = [raw.partition("=")[2] if raw.startswith("-") else raw for raw, safe in shown if raw != safe]
+    values += [value for name, value in {**os.environ, **env}.items() if secret_name(name)]
+    return tuple(dict.fromkeys(v for v in values if len(v) >= 4))
 
 
 def start(command: Sequence[str], *, name: str, log: Path, env: Mapping[str, str]) -> Process:
@@ -80,7 +97,7 @@ def start(command: Sequence[str], *, name: str, log: Path, env: Mapping[str, str
                            "install it, or name the command with --server-program") from None  # fmt: skip
     except OSError as e:
         raise EvalkitError(f"{name} can't be started ({e.strerror or e})", "see --server-program") from None
-    return Process(popen=popen, log=log, name=name)
+    return Process(popen=popen, log=log, name=name, command=tuple(command), hidden=secrets(command, env))
 
 
 def wait_ready(
@@ -108,12 +125,12 @@ def wait_ready(
                 say(f"{name} is ready after {now - began:.0f} s")
             return
         if now - began > timeout:
-            tail = f"; its log ends: {last_line(process.log)}" if process else ""
+            tail = f"; its log ends: {process.last_line()}" if process else ""
             fix = "raise --start-timeout, or look at the server's log" if process else "start it, or correct --base-url"
             raise EvalkitError(f"{name} is not ready after {timeout:.0f} s ({why}){tail}", fix)
         if now - said >= SAY_EVERY:
             said = now
-            tail = f"; {last_line(process.log)}" if process else ""
+            tail = f"; {process.last_line()}" if process else ""
             say(f"waiting for {name}: {now - began:.0f} s, {why}{tail}")
         time.sleep(every)
 

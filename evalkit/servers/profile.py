@@ -27,7 +27,9 @@ class Profile:
 
     `quant` gives the options of each quant mode; a mode that is not there can only be set by --server-arg with one of
     `quant_options`, and a note says that its spelling is not known here. `forcing` are environment variables and
-    options that draw acceptance instead of verifying it: an accuracy run with one of them is refused.
+    options that draw acceptance instead of verifying it: an accuracy run with one of them is refused. `variables` are
+    prefixes of those that the engine reads, `settings` names on its own pages that can change an answer: both are
+    recorded.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Profile:
     quant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     quant_options: tuple[str, ...] = ()
     forcing: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     top_k: bool = True  # takes top_k in the body
     per_request: str = ""  # where a reply holds its own acceptance; "" nowhere
     always_drafts: bool = True  # every step is a verify step, but for n-gram drafts

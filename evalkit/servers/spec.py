@@ -19,6 +19,7 @@ THINKING = ("server", "on", "off")
 METHODS = ("dspark", "eagle3", "mtp", "ngram", "draft_model", "none")
 HIDDEN = "***"
 _SECRET = re.compile(r"(api[-_]?key|token|secret|password|authorization)", re.IGNORECASE)
+_NUMBER = re.compile(r"(max|num|batched|draft|total|prompt)[-_\w]*tokens|tokenizer|token_id", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,7 @@ class ServerSpec:
     env: tuple[str, ...] = ()
     start_timeout: float = 1800.0
     remote_code: bool = False
+    smoke: bool = True  # end the run where its first answers are far worse than expected
 
     def __post_init__(self) -> None:
         for name, known in (("engine", ENGINES), ("endpoint", ("", *ENDPOINTS)), ("thinking", THINKING)):
@@ -131,7 +133,7 @@ def _check_url(url: str) -> None:
 def hide_value(pair: str) -> str:
     """NAME=VALUE with the value hidden where the name says that it is secret."""
     name, _, _ = pair.partition("=")
-    return f"{name}={HIDDEN}" if _SECRET.search(name) and "=" in pair else pair
+    return f"{name}={HIDDEN}" if secret_name(name) and "=" in pair else pair
 
 
 def redact_args(args: Sequence[str]) -> list[str]:
@@ -145,10 +147,10 @@ def redact_args(args: Sequence[str]) -> list[str]:
             out.append(hide_value(arg))
         else:
             out.append(arg)
-        hide = arg.startswith("-") and "=" not in arg and bool(_secret_option(arg))
+        hide = arg.startswith("-") and "=" not in arg and secret_name(arg)
     return out
 
 
-def _secret_option(arg: str) -> bool:
-    """--max-num-batched-tokens holds no token of that kind."""
-    return bool(_SECRET.search(arg)) and not re.search(r"tokens|tokenizer|num-", arg)
+def secret_name(name: str) -> bool:
+    """Whether an option, a variable or a setting is called as secrets are. Numbers of tokens are none."""
+    return bool(_SECRET.search(name)) and not _NUMBER.search(name)

@@ -54,6 +54,7 @@ PROFILE = Profile(
     quant={"bf16": (), "fp8": ()},
     quant_options=("--kv_cache_dtype",),
     forcing=("TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS",),
+    variables=("TRTLLM_", "TLLM_"),
     missing=("acceptance of single requests", "counts by position", "whether drafts past a stop are counted"),
     notes=("the options file of trtllm-serve differs by version; what it names is from its public documents",),
 )

@@ -61,6 +61,7 @@ PROFILE = Profile(
     },
     quant_options=("--kv-cache-dtype", "--dtype", "--quantization"),
     forcing=("synthetic_acceptance_length", "synthetic_acceptance_rates", '"synthetic"'),
+    variables=("VLLM_",),
     per_request="speculative_decoding_stats of a choice, or metrics.speculative_decoding of a reply, "
     "where the server was started to give them",
     missing=("steps without a draft",),

@@ -12,9 +12,8 @@ from evalkit.provenance import now
 from evalkit.records import Outcome, Run
 from evalkit.shares import score_range
 from evalkit.spec.find import find_file, find_settings, find_words
-from evalkit.spec.judge import as_cell
 from evalkit.spec.model import CellSpec, Spec
-from evalkit.spec.standards import standards_of
+from evalkit.spec.standards import as_cell, standards_of
 from evalkit.store import load_run
 from evalkit.views import STRICT
 

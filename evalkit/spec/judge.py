@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from engine.config import nearest
 from evalkit import sweep
@@ -18,11 +17,10 @@ from evalkit.gate.judge_run import judge
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.spec.find import find_file, find_setting, find_word
 from evalkit.spec.model import CellSpec, Spec
-from evalkit.spec.standards import golden_value, published_of, standards_of
+from evalkit.spec.standards import SETTING, as_cell, golden_value, plain_folder, published_of, standards_of
 from evalkit.store import load_run
 
 REFUSAL = "expected refusal"  # name of the check that a cell broken on purpose gets
-SETTING = "setting"  # the word that asks for the cell's own plain run
 Maker = Callable[[Cell], Run]
 
 
@@ -35,6 +33,7 @@ class CellResult:
     verdict: Verdict
     judged: Verdict
     run: Run | None = None
+    folder: Path | None = None  # where the run is stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +60,15 @@ def judge_spec(spec: Spec, *, runs_dir: Path, now: str, make: Maker | None = Non
     for cell in spec.cells:
         if cell.name in runs:
             run = runs[cell.name]
+            folder = (find_word(cell.run, runs_dir) if cell.run else None) or runs_dir / run.id
             plain = _plain(spec, cell, runs_dir, make)
             verdict = _judge_run(spec, cell, run, plain, references, runs_dir, now)
         else:
             figures = published_of(cell, references)
             golden = golden_value(spec, cell, figures)
-            run, verdict = None, judge_figures(figures, golden=golden, references=references, spec=cell.limits)
-        found.append(CellResult(cell=cell, verdict=verdict, judged=verdict, run=run))
+            run, folder = None, None
+            verdict = judge_figures(figures, golden=golden, references=references, spec=cell.limits)
+        found.append(CellResult(cell=cell, verdict=verdict, judged=verdict, run=run, folder=folder))
     done = tuple(_refused(c) for c in _adjusted(spec, found))
     named = {a.name for c in spec.cells for a in c.limits.against} | {c.published for c in spec.cells}
     shown = tuple(ref for ref in references if ref.name in named)
@@ -102,12 +103,6 @@ def find_runs(spec: Spec, runs_dir: Path, make: Maker | None = None) -> dict[str
     return out
 
 
-def as_cell(setting: Any) -> Cell:
-    """A setting in the words of a specification as a Cell."""
-    words = {("model" if key == "target" else key): value for key, value in setting.items()}
-    return Cell.make(**words)
-
-
 def _check_names(spec: Spec, references: Sequence[ReferenceScore]) -> None:
     known = tuple(ref.name for ref in references)
     for i, cell in enumerate(spec.cells):
@@ -120,13 +115,9 @@ def _check_names(spec: Spec, references: Sequence[ReferenceScore]) -> None:
 def _plain(spec: Spec, cell: CellSpec, runs_dir: Path, make: Maker | None) -> Run | None:
     if not cell.plain:
         return None
-    if cell.plain == SETTING and cell.setting:
-        asked = as_cell({**cell.setting, "k": 0})
-        folder = find_setting(asked, runs_dir)
-        if folder is None and make is not None:
-            return make(asked)
-    else:
-        folder = find_word(cell.plain, runs_dir)
+    folder = plain_folder(cell, runs_dir)
+    if folder is None and make is not None and cell.plain == SETTING and cell.setting:
+        return make(as_cell({**cell.setting, "k": 0}))
     if folder is None:
         fix = "add --run-missing" if cell.plain == SETTING and make is None else "give a stored run at K=0"
         raise EvalkitError(f"{spec.path.name}: cell {cell.name} has no plain run {cell.plain!r}", fix)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SCHEMA_FILE = Path(__file__).parent / "schema.json"
 KINDS = ("run", "setting", "sweep", "published", "figures")
 GUIDE = "docs/gate-spec.md has every key"
+SHOWN = 5  # unknown keys that are named
 
 
 def looks_like_spec(word: str) -> bool:
@@ -56,7 +57,10 @@ def check(data: Any, name: str) -> None:
         Draft202012Validator(load_schema()).iter_errors(data), key=lambda e: [str(p) for p in e.absolute_path]
     )
     if errors:
-        raise _error(errors[0], name)
+        first = _error(errors[0], name)
+        places = {tuple(e.absolute_path) for e in errors[1:]}
+        more = f" (wrong at {len(places) + 1} places, this the first)" if places else ""
+        raise EvalkitError(f"{first.what}{more}", first.fix)
     for i, cell in enumerate(data["cells"]):
         given = [kind for kind in KINDS if kind in cell]
         if len(given) != 1:
@@ -72,8 +76,12 @@ def _error(e: ValidationError, name: str) -> EvalkitError:
     given: Any = e.instance
     if e.validator == "additionalProperties" and "properties" in schema:
         known = tuple(schema["properties"])
-        odd = sorted(set(given) - set(known))[0]
-        return EvalkitError(f"{where} has an unknown key {odd!r}", f"{nearest(odd, known)}use {', '.join(known)}")
+        odd = sorted(str(key) for key in set(given) - set(known))
+        noun = "an unknown key" if len(odd) == 1 else f"{len(odd)} unknown keys"
+        hints = "".join(nearest(name, known) for name in odd[:SHOWN])
+        more = f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
+        words = ", ".join(map(repr, odd[:SHOWN])) + more
+        return EvalkitError(f"{where} has {noun} {words}", f"{hints}use {', '.join(known)}")
     if e.validator == "required":
         missing = next(key for key in asked if key not in given)
         return EvalkitError(f"{where} has no {missing!r}", GUIDE)
@@ -96,7 +104,7 @@ def _place(path: Any) -> str:
 
 
 def _parsed(path: Path) -> Any:
-    import yaml
+    from evalkit.yamlfile import parse_yaml
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -105,12 +113,9 @@ def _parsed(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as e:
         raise EvalkitError(f"{path} cannot be read ({e})", "give a YAML file") from None
     try:
-        if (twice := _twice(yaml.compose(text, Loader=yaml.SafeLoader))) is not None:
-            raise EvalkitError(f"{path.name} has {twice[0]!r} twice (line {twice[1]})", "keep one of them")
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as e:
-        words = " ".join(str(e).split())
-        raise EvalkitError(f"{path.name} is no YAML: {words}", "mend it") from None
+        data = parse_yaml(text)
+    except ValueError as e:
+        raise EvalkitError(f"{path.name}: {e}", "mend it") from None
     if not isinstance(data, dict):
         raise EvalkitError(f"{path.name} is no specification: it holds no keys", GUIDE)
     if "cells" not in data and "schema" not in data:
@@ -118,22 +123,3 @@ def _parsed(path: Path) -> Any:
         raise EvalkitError(f"{path.name} is no gate specification: it has {keys} and no cells",
                            "give a specification (docs/gate-spec.md), or a stored run's id or folder")  # fmt: skip
     return data
-
-
-def _twice(node: Any) -> tuple[str, int] | None:
-    """The first key that stands twice in one mapping, which YAML's reader would take the last of."""
-    import yaml
-
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if key.value in seen:
-                return key.value, key.start_mark.line + 1
-            seen.add(key.value)
-            if found := _twice(value):
-                return found
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            if found := _twice(value):
-                return found
-    return None

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from evalkit.baseline import ReferenceScore
+from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.gate.figures import Published
 from evalkit.golden import GoldenValue, Standards, defaults_for, lookup, read_curve
 from evalkit.golden import find_file as find_golden
 from evalkit.judging import read_baseline, read_golden
 from evalkit.records import Run
-from evalkit.spec.find import find_file, find_word
+from evalkit.spec.find import find_file, find_setting, find_word
 from evalkit.spec.model import CellSpec, Spec
+
+SETTING = "setting"  # the word that asks for the cell's own plain run
 
 
 def standards_of(spec: Spec, cell: CellSpec, run: Run, runs_dir: Path) -> Standards:
@@ -25,9 +29,44 @@ def standards_of(spec: Spec, cell: CellSpec, run: Run, runs_dir: Path) -> Standa
         baseline = read_baseline(folder or find_file(cell.baseline, spec.folder, "baseline or stored run"))
         found = replace(found, baseline=baseline, missing=_without(found.missing, "baseline"))
     if cell.golden:
-        golden = read_golden(golden_file(spec, cell.golden), run)
+        golden = read_golden(golden_place(spec, cell.golden, runs_dir), run)
         found = replace(found, golden=golden, missing=_without(found.missing, "curve"))
     return found
+
+
+def named_files(spec: Spec, cell: CellSpec, runs_dir: Path) -> dict[str, Path]:
+    """The files and runs that a cell names, by role: baseline, golden, plain, and the published scores it asks for."""
+    out: dict[str, Path] = {}
+    if cell.baseline:
+        folder = find_word(cell.baseline, runs_dir)
+        out["baseline"] = folder or find_file(cell.baseline, spec.folder, "baseline or stored run")
+    if cell.golden:
+        out["golden"] = golden_place(spec, cell.golden, runs_dir)
+    if cell.plain and (folder := plain_folder(cell, runs_dir)) is not None:
+        out["plain"] = folder
+    if cell.limits.against:
+        out["scores"] = find_file(spec.scores, spec.folder, "file of published scores")
+    return out
+
+
+def plain_folder(cell: CellSpec, runs_dir: Path) -> Path | None:
+    """The stored run at K=0 that a cell names: by word, or that of its own setting."""
+    if cell.plain == SETTING and cell.setting:
+        return find_setting(as_cell({**cell.setting, "k": 0}), runs_dir)
+    return find_word(cell.plain, runs_dir)
+
+
+def as_cell(setting: Any) -> Cell:
+    """A setting in the words of a specification as a Cell."""
+    words = {("model" if key == "target" else key): value for key, value in setting.items()}
+    return Cell.make(**words)
+
+
+def golden_place(spec: Spec, word: str, runs_dir: Path) -> Path:
+    """A golden curve's file, or the folder of a stored run that is taken as one."""
+    if not word.endswith((".yaml", ".yml")) and (folder := find_word(word, runs_dir)) is not None:
+        return folder
+    return golden_file(spec, word)
 
 
 def golden_file(spec: Spec, word: str) -> Path:

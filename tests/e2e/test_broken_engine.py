@@ -16,6 +16,7 @@ from torch import Tensor
 
 from engine import attention
 from engine.config import SparseConfig
+from engine.moe import MoE
 from engine.quant import FORMATS
 from evalkit.config import Cell
 from evalkit.judging import judge_run
@@ -41,6 +42,17 @@ def recent_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "choose_blocks", recent)
 
 
+def no_correction_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A router that forgets the bias by which experts are chosen."""
+    sound = MoE.route
+
+    def route(moe: MoE, x: Tensor) -> tuple[Tensor, Tensor]:
+        moe.correction_bias.zero_()
+        return sound(moe, x)
+
+    monkeypatch.setattr(MoE, "route", route)
+
+
 def no_block_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     """An NVFP4 store that writes 1.0 for every block scale."""
     sound = FORMATS["nvfp4"]
@@ -59,7 +71,7 @@ def test_a_sound_engine_does_not_fail(quant: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "quant"),
-    [(recent_blocks, "float32"), (no_block_scales, "nvfp4")],
+    [(recent_blocks, "float32"), (no_correction_bias, "float32"), (no_block_scales, "nvfp4")],
     ids=lambda x: getattr(x, "__name__", x),
 )
 def test_a_broken_engine_fails_by_accuracy(

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from engine.config import ModelConfig
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -47,3 +50,30 @@ def multimodal(config: dict[str, Any]) -> dict[str, Any]:
     text = {k: v for k, v in config.items() if k != "architectures"}
     return {"architectures": ["MiniMaxM3SparseForConditionalGeneration"], "model_type": "minimax_m3_vl",
             "tie_word_embeddings": True, "text_config": text}  # fmt: skip
+
+
+def part_of(name: str, p: Tensor, cfg: ModelConfig, rank: int, size: int) -> Tensor:
+    """What rank `rank` of `size` has of the whole parameter `name`: the slow twin of engine.shard's cut.
+
+    Heads and sizes go to the ranks in order; with fewer KV heads than ranks, neighbours have the same one.
+    """
+    dim, n, kv = cfg.head_dim, cfg.num_heads, cfg.num_kv_heads
+
+    def of_kv(x: Tensor) -> Tensor:
+        return torch.cat(
+            [h for i, h in enumerate(x.chunk(kv)) if rank * kv < (i + 1) * size and i * size < (rank + 1) * kv]
+        )
+
+    if ".attn.qkv." in name:
+        q, k, v = p.split([n * dim, kv * dim, kv * dim])
+        return torch.cat([q.chunk(size)[rank], of_kv(k), of_kv(v)])
+    if ".indexer.qk." in name and cfg.sparse is not None:
+        q, k = p.split([kv * cfg.sparse.index_dim, cfg.sparse.index_dim])
+        return torch.cat([of_kv(q), k])
+    if ".gate_up" in name:
+        return torch.cat([half.chunk(size, dim=-2)[rank] for half in p.chunk(2, dim=-2)], dim=-2)
+    if ".attn.o.bias" in name:
+        return p if rank == 0 else torch.zeros_like(p)
+    if ".attn.o." in name or ".down" in name:
+        return p.chunk(size, dim=-1)[rank]
+    return p

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from engine.checkpoint_config import load_model_config, parse_model_config
 from engine.errors import EngineError
+from engine.quant.stored import StoredQuant
 
 PATH = Path("config.json")
 
@@ -76,9 +78,10 @@ def test_index_sharing_counts_sparse_layers(changes: dict[str, Any], computes: s
         ({"sparse": {"sparse_disable_index_value": False}}, "sparse_disable_index_value False"),
         ({"sparse": {"sparse_topk_blocks": 0}}, "sees 0 blocks"),
         ({"scoring_func": "softmax"}, "routes with 'softmax'"),
+        ({"mlp_layer_types": ["dense"] * 4, "moe_layer_freq": None}, "mlp_layer_types: it was written by transformers"),
         ({"num_experts_per_tok": 9}, "chooses 9 of 8 experts"),
         ({"n_shared_experts": 2, "shared_intermediate_size": 48}, "shared_intermediate_size 48"),
-        ({"use_index_cache": True, "index_topk_freq": 0}, "index_topk_freq 0"),
+        ({"use_index_cache": True, "index_topk_freq": 0}, "index_topk_freq as 0; fix: give a whole number from 1"),
         ({"use_index_cache": True, "index_topk_pattern": "S"}, "the first sparse layer shares an index"),
         ({"num_local_experts": None}, "has no num_local_experts"),
         ({"architectures": ["MambaForCausalLM"]}, "architecture 'MambaForCausalLM'"),
@@ -140,6 +143,60 @@ def test_a_tie_around_a_text_config_says_nothing_about_the_text_model() -> None:
 def test_llama_configs_that_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(EngineError, match=words):
         parse_model_config(LLAMA | changes, PATH)
+
+
+NONSENSE = [0, -1, 10**12, 1.5, float("nan"), True, "abc", [], [1], ["x", None], {}, {"a": 1}, None]
+FIELDS = ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+          "rope_theta", "dense_intermediate_size", "intermediate_size", "max_position_embeddings", "num_local_experts",
+          "num_experts_per_tok", "n_shared_experts", "shared_intermediate_size", "moe_layer_freq", "rms_norm_eps",
+          "routed_scaling_factor", "swiglu_alpha", "swiglu_limit", "use_gemma_norm", "use_routing_bias", "hidden_act",
+          "scoring_func", "partial_rotary_factor", "rotary_dim", "rope_scaling", "rope_parameters", "eos_token_id",
+          "tie_word_embeddings", "use_qk_norm", "use_index_cache", "index_topk_freq", "index_topk_pattern",
+          "index_skip_topk_offset", "num_mtp_modules", "text_config", "architectures", "model_type", "layer_types",
+          "sparse_attention_config", "quantization_config"]  # fmt: skip
+SPARSE = ["sparse_attention_freq", "sparse_num_index_heads", "sparse_index_dim", "sparse_block_size",
+          "sparse_topk_blocks", "sparse_init_block", "sparse_local_block", "sparse_score_type"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*FIELDS, *SPARSE])
+@pytest.mark.parametrize("llama", [False, True])
+def test_nonsense_in_a_field_is_one_line_or_harmless(name: str, llama: bool, tmp_path: Path) -> None:
+    """Whatever JSON stands in a field: no traceback, and what is accepted has sizes from 1 and finite numbers."""
+    for value in NONSENSE:
+        changed = {"sparse": {name: value}} if name in SPARSE else {name: value}
+        config = raw(**changed) | ({"architectures": ["LlamaForCausalLM"]} if llama and name != "architectures" else {})
+        config |= {"use_index_cache": True} if name.startswith("index_") else {}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        try:
+            cfg = load_model_config(tmp_path)
+            StoredQuant.of(config, tmp_path)
+        except EngineError as e:
+            assert "\n" not in str(e) and e.fix
+            continue
+        sizes = (cfg.vocab_size, cfg.hidden_size, cfg.num_layers, cfg.num_heads, cfg.num_kv_heads, cfg.head_dim,
+                 cfg.max_positions, cfg.intermediate_size)  # fmt: skip
+        assert all(type(n) is int and n >= 1 for n in sizes)
+        assert all(math.isfinite(x) for x in (cfg.rope_theta, cfg.eps, cfg.swiglu_alpha, cfg.swiglu_limit))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_attention_heads": 0}, "num_attention_heads as 0; fix: give a whole number from 1"),
+        ({"num_hidden_layers": "4"}, 'num_hidden_layers as "4"'),
+        ({"rope_theta": -5}, "rope_theta as -5; fix: give a number above 0"),
+        ({"rope_scaling": "yarn"}, 'rope_scaling as "yarn"; fix: give an object'),
+        ({"moe_layer_freq": 1}, "moe_layer_freq as 1; fix: give a list"),
+        ({"use_gemma_norm": "no"}, 'use_gemma_norm as "no"; fix: give true or false'),
+        ({"max_position_embeddings": 10**9}, "as 1000000000; fix: give a whole number from 1 to 16777216"),
+        ({"eos_token_id": 64}, "names the end-of-text token 64, the vocabulary has 0 to 63"),
+    ],
+    ids=str,
+)
+def test_a_field_that_cannot_be_is_named_with_what_may_be(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(raw(**changes)))
+    with pytest.raises(EngineError, match=words):
+        load_model_config(tmp_path)
 
 
 def test_a_target_with_a_sliding_window_is_refused(tmp_path: Path) -> None:

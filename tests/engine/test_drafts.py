@@ -139,8 +139,11 @@ def test_a_block_cannot_be_cut_longer_than_it_is(tmp_path_factory: pytest.TempPa
     short = build(tmp_path_factory.mktemp("short"), block_size=4)
     with pytest.raises(EngineError, match="K is 5 but the draft's block has 4"):
         short.llm(k=5, draft_width="block")
-    ask = requests(prompts(4), max_tokens=20)
-    assert ids(short.llm(k=5).generate(ask)) == ids(short.llm().generate(ask))
+    ask, longer = requests(prompts(4), max_tokens=20), short.llm(k=5)
+    assert ids(longer.generate(ask)) == ids(short.llm().generate(ask))
+    assert longer.notes == ("K is 5 and the draft was trained on blocks of 4: it never saw the slots after them, use "
+                            "K=4 at most to judge it",)  # fmt: skip
+    assert short.llm(k=4).notes == ()
 
 
 def test_dspark_needs_a_checkpoint(tiny: Tiny) -> None:

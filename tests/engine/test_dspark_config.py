@@ -62,3 +62,21 @@ def test_fields_of_the_published_m31_draft(tiny: Tiny, tmp_path: Path) -> None:
 def test_a_draft_that_contradicts_itself(tiny: Tiny, tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(EngineError, match=words):
         load_draft_config(folder(tiny, tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["block_size", "mask_token_id", "markov_rank", "target_layer_ids", "num_hidden_layers", "markov_head_type",
+     "enable_confidence_head", "confidence_head_alpha", "confidence_head_with_markov", "confidence_temperatures",
+     "layer_types", "sliding_window", "capture_convention", "num_target_layers", "text_config",
+     "dspark_ffn_hidden_size", "dspark_use_dense_ffn"],
+)  # fmt: skip
+def test_nonsense_in_a_field_is_one_line_or_harmless(tiny: Tiny, tmp_path: Path, name: str) -> None:
+    for value in (0, -1, 1.5, float("nan"), True, "abc", [], [1], ["x", None], {}, {"a": 1}):
+        try:
+            cfg = load_draft_config(folder(tiny, tmp_path, **{name: value}))
+        except EngineError as e:
+            assert "\n" not in str(e) and e.fix
+            continue
+        assert cfg.block_size >= 1 and cfg.model.num_layers >= 1 and cfg.target_layer_ids
+        assert all(type(i) is int for i in (cfg.mask_token_id, cfg.markov_rank, cfg.window, *cfg.target_layer_ids))

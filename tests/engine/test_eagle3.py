@@ -24,7 +24,7 @@ from engine.training.attend import CausalAttend
 from engine.training.draft import Anchors
 from engine.training.eagle3 import Eagle3Plan, chain_logits, eagle3_loss
 from engine.training.text import Rows
-from engine.weights import load_target
+from engine.weights import load_target, made_for
 from tests.engine.test_verify import FALSE_ALARM, law_p_value
 from tests.engine.tiny import VOCAB, Tiny, build, prompts, requests
 
@@ -392,6 +392,23 @@ def test_unknown_variants_are_refused(changes: dict[str, Any], message: str) -> 
         parse_eagle3_config(raw(**changes), PATH)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "draft_vocab_size",
+     "target_hidden_size", "intermediate_size", "max_position_embeddings", "rms_norm_eps", "rope_theta", "norm_output",
+     "rope_parameters", "eagle_config", "eagle_aux_hidden_state_layer_ids", "capture_convention", "architectures"],
+)  # fmt: skip
+def test_nonsense_in_a_field_is_one_line_or_harmless(name: str) -> None:
+    for value in (0, -1, 1.5, float("nan"), True, "abc", [], [1], ["x", None], {}, {"a": 1}):
+        try:
+            cfg = parse_eagle3_config(raw(**{name: value}), PATH)
+        except EngineError as e:
+            assert "\n" not in str(e) and e.fix
+            continue
+        assert min(cfg.model.hidden_size, cfg.model.num_heads, cfg.target_hidden_size, cfg.draft_vocab_size) >= 1
+        assert all(type(i) is int for i in cfg.layer_ids)
+
+
 def test_a_draft_of_another_target_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"eagle_config": aux(1, 2, 30)}, "captures layers"),
@@ -404,6 +421,11 @@ def test_a_draft_of_another_target_is_refused(tiny: Tiny, tmp_path: Path) -> Non
             variant(tiny, tmp_path / str(i), **changes).llm(k=3, draft="eagle3")
     with pytest.raises(EngineError, match=r"more\.weight, which its config\.json does not account for"):
         variant(tiny, tmp_path / "more", {"more.weight": torch.ones(1)}).llm(k=3, draft="eagle3")
+    target = load_target(tiny.target)
+    own: dict[str, Any] = {**made_for(target)}
+    variant(tiny, tmp_path / "mine", **own).llm(k=3, draft="eagle3")
+    with pytest.raises(EngineError, match=r"has target_fingerprint 12, the target [0-9a-f]{64}: .*; fix: use the"):
+        variant(tiny, tmp_path / "other", target_fingerprint="12").llm(k=3, draft="eagle3")
     with pytest.raises(EngineError, match="eagle3 drafts no blocks"):
         tiny.llm(k=3, draft="eagle3", draft_width="block")
     with pytest.raises(EngineError, match="eagle3 has no checkpoint"):

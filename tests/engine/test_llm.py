@@ -167,6 +167,11 @@ def test_settings_that_do_not_fit_the_checkpoint(tiny: Tiny) -> None:
         tiny.llm(max_model_len=999)
     with pytest.raises(EngineError, match="raise memory_limit_mb"):
         tiny.llm(memory_limit_mb=0)
+    for name in ("max_model_len", "num_pages"):
+        with pytest.raises(EngineError, match=rf"{name} is -4; fix: give 0"):
+            tiny.llm(None, **{name: -4})
+    with pytest.raises(EngineError, match="device is tpu; fix: use auto, cpu or cuda"):
+        tiny.llm(device="tpu")
 
 
 def test_nan_weights_in_the_computation_stop_the_run(tiny: Tiny) -> None:

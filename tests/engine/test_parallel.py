@@ -14,20 +14,24 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import engine.ranks
 from engine import LLM, Completion, EngineConfig, Request
 from engine.checkpoint_config import load_model_config
+from engine.config import ModelConfig, QuantMode
+from engine.draft.eagle3_weights import load_eagle3
 from engine.draft.scripted import ScriptedDrafter
 from engine.errors import EngineError
 from engine.layers import MLP
 from engine.model import Target
 from engine.parallel import Parallel, RankLost, Stopped
+from engine.quant.apply import scales_rows
 from engine.quant.linear import QuantLinear
-from engine.shard import RowParallel, local_config, shard_target
+from engine.shard import Share, local_config
 from engine.verify import Decision
-from engine.weights import load_target
+from engine.weights import load_draft, load_target
+from tests.engine.checkpoints import copy, part_of
 from tests.engine.tiny import Tiny, build, prompts, requests
 
 NEAR = 1e-4  # a first divergence at a top-two gap below this is a tie that rounding may turn
@@ -39,6 +43,19 @@ SHARED = {"use_index_cache": True, "index_topk_freq": 2}  # layer 1 reuses what 
 def four(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """8 heads, 4 KV heads: at tp 4 each rank has one."""
     return build(tmp_path_factory.mktemp("four"), layers=LAYERS, heads=(8, 4), **SHARED)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """8 heads, 2 KV heads, as the embedded model's: at tp 4 each lies on two ranks."""
+    return build(tmp_path_factory.mktemp("two"), layers=LAYERS, heads=(8, 2), **SHARED)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Of another family, with biases."""
+    return build(tmp_path_factory.mktemp("llama"), layers=2, heads=(4, 2), dense=True, intermediate_size=48,
+                 architectures=["LlamaForCausalLM"], attention_bias=True)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +142,7 @@ def told(out: list[Completion]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("tp", [2, 4])
-@pytest.mark.parametrize("heads", ["four", "one"])
+@pytest.mark.parametrize("heads", ["four", "two", "one"])
 def test_greedy_text_is_that_of_one_rank(heads: str, tp: int, request: pytest.FixtureRequest) -> None:
     tiny = request.getfixturevalue(heads)
     whole = LLM(config(tiny, k=5)).generate(asked())
@@ -137,11 +154,11 @@ def test_greedy_text_is_that_of_one_rank(heads: str, tp: int, request: pytest.Fi
     assert {s.accepted for c in whole for s in c.steps} >= {0, 1}  # drafts were kept and were not
 
 
-@pytest.mark.parametrize("tp", [2, 4])
-def test_sampled_steps_are_those_of_one_rank(four: Tiny, tp: int) -> None:
-    ask = asked(temperature=0.9, top_p=0.95)
-    whole = LLM(config(four, k=4)).generate(ask)
-    ranks = sharded(four, tp, lambda llm: llm.generate(ask), k=4)
+@pytest.mark.parametrize(("name", "tp"), [("four", 2), ("four", 4), ("two", 4)])
+def test_sampled_steps_are_those_of_one_rank(name: str, tp: int, request: pytest.FixtureRequest) -> None:
+    tiny, ask = request.getfixturevalue(name), asked(temperature=0.9, top_p=0.95)
+    whole = LLM(config(tiny, k=4)).generate(ask)
+    ranks = sharded(tiny, tp, lambda llm: llm.generate(ask), k=4)
     assert [told(rank) for rank in ranks] == [told(whole)] * tp
 
 
@@ -258,41 +275,50 @@ def _layer(target: Target, index: int) -> Any:
     return target.layers[index]
 
 
+def same_parts(whole: nn.Module, part: nn.Module, cfg: ModelConfig, rank: int, size: int) -> bool:
+    ours, theirs = dict(part.named_parameters()), dict(whole.named_parameters())
+    wrong = [n for n, p in ours.items() if not torch.equal(p, part_of(n, theirs[n], cfg, rank, size))]
+    return ours.keys() == theirs.keys() and not wrong
+
+
 @pytest.mark.parametrize("tp", [2, 4])
-def test_a_rank_has_its_heads_and_its_part_of_each_expert(four: Tiny, one: Tiny, tp: int) -> None:
-    for tiny, kv in ((four, 4 // tp), (one, 1)):
-        whole = load_target(tiny.target)
-        for rank in range(tp):
-            target = load_target(tiny.target)
-            shard_target(target, Parallel(rank, tp))
-            layer, theirs = _layer(target, 1), _layer(whole, 1)
-            attention, moe = layer.attn, layer.mlp
-            assert (target.cfg.num_kv_heads, attention.kv_heads, _layer(target, 0).indexer.heads) == (kv, kv, kv)
-            assert target.cfg.sparse is not None and target.cfg.sparse.index_heads == kv
-            first = rank * whole.cfg.num_kv_heads // tp
-            dim = attention.head_dim
-            rows = attention.qkv.weight.split([attention.heads * dim, kv * dim, kv * dim])
-            keys = theirs.attn.qkv.weight[theirs.attn.heads * dim :][first * dim : (first + kv) * dim]
-            assert torch.equal(rows[1], keys)
-            assert moe.down.shape[2] * tp == theirs.mlp.down.shape[2]
-            assert torch.equal(moe.gate.weight, theirs.mlp.gate.weight)
-            assert torch.equal(target.head.weight, whole.head.weight)
+@pytest.mark.parametrize("name", ["four", "two", "one", "llama"])
+def test_a_rank_loads_its_part_of_each_tensor(name: str, tp: int, request: pytest.FixtureRequest) -> None:
+    """Heads in order, a part of each expert, the index key and the router whole; a bias that is added once is one."""
+    tiny = request.getfixturevalue(name)
+    whole = load_target(tiny.target)
+    drafts = load_draft(tiny.draft, whole), load_eagle3(tiny.eagle3, whole)
+    kv = max(1, whole.cfg.num_kv_heads // tp)
+    for rank in range(tp):
+        share = Share(rank=rank, size=tp)
+        target = load_target(tiny.target, share=share)
+        assert same_parts(whole, target, whole.cfg, rank, tp)
+        assert (target.cfg.num_kv_heads, _layer(target, 1).attn.kv_heads) == (kv, kv)
+        if target.cfg.sparse is not None:
+            assert (target.cfg.sparse.index_heads, _layer(target, 0).indexer.heads) == (kv, kv)
+        draft = load_draft(tiny.draft, target, share=share)
+        assert same_parts(drafts[0], draft, drafts[0].cfg.model, rank, tp)
+        if tp == 2:  # the EAGLE3 draft here has two heads
+            assert same_parts(drafts[1], load_eagle3(tiny.eagle3, target, share=share), drafts[1].cfg.model, rank, tp)
 
 
 def test_ptpc_codes_are_those_of_the_whole_matrix(four: Tiny) -> None:
     """One scale serves a whole row, so a rank's codes are columns of the whole's."""
     whole = _layer(load_target(four.target), 0).mlp
     assert isinstance(whole, MLP)
-    target = load_target(four.target)
-    shard_target(target, Parallel(1, 2))
+    target = load_target(four.target, share=Share(rank=1, size=2, row_amax=True))
     down = _layer(target, 0).mlp.down
-    assert isinstance(down, RowParallel)
     ours = QuantLinear(down.weight, "ptpc_fp8", act="fp8", row_amax=down.row_amax)
     theirs = QuantLinear(whole.down.weight, "ptpc_fp8", act="fp8")
     half = whole.down.in_features // 2
     assert torch.equal(ours.codes, theirs.codes[:, half:]) and torch.equal(ours.scales, theirs.scales)
     alone = QuantLinear(down.weight, "ptpc_fp8", act="fp8")
     assert not torch.equal(alone.scales, theirs.scales)
+    assert not hasattr(_layer(load_target(four.target, share=Share(rank=1, size=2)), 0).mlp.down, "row_amax")
+    for quant, online, wanted in (("w=ptpc_fp8", "", True), ("bf16", "", False), ("w=mxfp8", "", False),
+                                  ("bf16", '{"layer_quant_config": {"a": "ptpc_fp8"}}', True)):  # fmt: skip
+        cfg = config(four, quant=quant, online_quant_config=online)
+        assert scales_rows(cfg, QuantMode.parse(quant, "float32")) == wanted
 
 
 def test_what_does_not_divide_is_refused_before_anything_starts(four: Tiny, tiny: Tiny, tmp_path: Path) -> None:
@@ -363,6 +389,23 @@ def test_four_processes_serve_as_one(four: Tiny) -> None:
         assert not any(p.is_alive() for p in llm.ranks._processes)
     finally:
         llm.close()
+
+
+@pytest.mark.tp
+def test_what_another_rank_finds_wrong_is_told(four: Tiny, tmp_path: Path) -> None:
+    """A NaN in columns that rank 0 does not read; and no other rank waits for long."""
+
+    def spoil(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        matrix = tensors["model.layers.0.mlp.down_proj.weight"].clone()
+        matrix[0, -1] = torch.nan
+        return tensors | {"model.layers.0.mlp.down_proj.weight": matrix}
+
+    folder = copy(four.target, tmp_path / "nan", spoil)
+    load_target(folder, share=Share(rank=0, size=2))
+    start = time.monotonic()
+    with pytest.raises(EngineError, match=r"layers\.0\.mlp\.down_proj\.weight holds a NaN .*; fix: restore"):
+        LLM(config(four, 2, model=folder))
+    assert time.monotonic() - start < 120
 
 
 @pytest.mark.tp

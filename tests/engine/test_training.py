@@ -22,8 +22,9 @@ from engine.training.calibrate import expected_calibration_error, fit_temperatur
 from engine.training.eagle3 import Eagle3Plan, Eagle3Shape
 from engine.training.optim import lr_factor, orthogonalise
 from engine.training.recipe import DRAFTS, Recipe, task_stream
-from engine.training.target import TargetPlan, balance
+from engine.training.target import SettlePlan, TargetPlan
 from engine.training.text import EOS, QA, pack, prompt, train_tokenizer
+from engine.training.tilt import balance, experts_of, rebalance, tilt_routers
 from engine.weights import save_checkpoint, target_names
 
 REFERENCE = Path(__file__).resolve().parents[2] / "engine" / "reference"
@@ -37,6 +38,7 @@ def tiny(folder: Path) -> Recipe:
         stream=task_stream(),
         threads=1,
         target=TargetPlan(steps=4, short=(2, 64), long=(1, 96), quant_from=0.5, save_every=1),
+        settle=SettlePlan(steps=2, short=(2, 64), long=(1, 96), save_every=1),
         drafts=tuple(replace(d, plan=replace(d.plan, **plans)) for d in DRAFTS),
         eagle3=Eagle3Shape(plan=Eagle3Plan(**plans)),
         outputs=8,
@@ -186,6 +188,29 @@ def test_balance_moves_the_bias_against_the_load() -> None:
     assert balance(experts, 0.25) == 2.0
     assert experts[0].correction_bias.tolist() == [-0.25, 0.25, 0, 0, 0, 0, 0, 0]
     assert not experts[1].correction_bias.any()
+
+
+def test_a_tilt_is_carried_by_the_bias() -> None:
+    """Tilted routers alone send most rows to few experts; the biases make the load even again."""
+    target = sparse_target().train()
+    experts = experts_of(target)
+    rows = torch.randint(3, 700, (256,), generator=torch.Generator().manual_seed(4))
+
+    def forward(step: int) -> None:
+        target(rows, torch.arange(256), CausalAttend(256))
+
+    def load(moe: MoE) -> float:
+        assert moe.load is not None
+        return float(moe.load.max() / moe.load.float().mean())
+
+    tilt_routers(target, 4.0, forward)
+    forward(0)
+    assert all(load(m) > 2.5 for m in experts), "at most 4: 2 of 8 experts serve every row"
+    assert rebalance(target, forward) < 1.5
+    for moe in experts:
+        moe.correction_bias.zero_()
+    forward(0)
+    assert all(load(m) > 2.5 for m in experts)
 
 
 def test_training_and_the_engine_compute_the_same(tmp_path: Path) -> None:

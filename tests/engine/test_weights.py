@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.draft.block import BlockDraft
 from engine.errors import EngineError
-from engine.weights import fingerprint, load_draft, load_target
+from engine.shard import Share
+from engine.weights import fingerprint, load_draft, load_target, made_for
 from tests.engine.checkpoints import INDEX, SINGLE, copy, multimodal, write
 from tests.engine.tiny import Tiny, build, prompts, requests
 
@@ -78,6 +79,17 @@ def test_a_tensor_that_does_not_do_is_named(
     assert "\n" not in str(e.value) and "fix: " in str(e.value)
 
 
+def test_a_router_without_a_correction_bias_is_one_with_a_bias_of_0(tiny: Tiny, tmp_path: Path) -> None:
+    """use_routing_bias false: the checkpoint has none, also not for a share of it."""
+    is_bias = lambda n: n.endswith("e_score_correction_bias")  # noqa: E731
+    none = copy(tiny.target, tmp_path / "none", lambda ts: {n: t for n, t in ts.items() if not is_bias(n)},
+                config=lambda c: c | {"use_routing_bias": False})  # fmt: skip
+    zero = copy(tiny.target, tmp_path / "zero", lambda ts: {n: t * 0 if is_bias(n) else t for n, t in ts.items()})
+    assert same(load_target(none), load_target(zero))
+    share = Share(rank=0, size=1), Share(rank=0, size=2)
+    assert all(same(load_target(none, share=s), load_target(zero, share=s)) for s in share)
+
+
 def test_tied_embeddings_and_a_head_of_its_own_disagree(tmp_path: Path) -> None:
     tied = build(tmp_path / "tied", tie_word_embeddings=True).target
 
@@ -105,6 +117,13 @@ def test_an_index_that_is_not_true(tiny: Tiny, tmp_path: Path) -> None:
         (folder / INDEX).write_text(json.dumps({"weight_map": change(index["weight_map"])}))
         with pytest.raises(EngineError, match=words):
             load_target(folder)
+    names = [f"model-0000{i}-of-00003.safetensors" for i in (1, 2)]
+    one, two = (load_file(folder / name) for name in names)
+    (folder / INDEX).write_text(json.dumps(index))
+    twice = next(iter(one))
+    save_file(two | {twice: one[twice] + 1}, folder / names[1])
+    with pytest.raises(EngineError, match=rf"holds {twice} twice, in {names[0]} and in {names[1]}; fix: keep the one"):
+        load_target(folder)
     (folder / INDEX).write_text("{")
     with pytest.raises(EngineError, match="cannot be read as JSON"):
         load_target(folder)
@@ -127,12 +146,11 @@ def test_a_draft_of_another_target_is_refused(tiny: Tiny, tmp_path: Path) -> Non
     target = load_target(tiny.target)
     mark = fingerprint(target)
     assert mark == fingerprint(load_target(tiny.target, dtype=torch.bfloat16))
-    mine = copy(
-        tiny.draft, tmp_path / "mine", config=lambda c: c | {"target_fingerprint": mark, "num_target_layers": 3}
-    )
+    assert mark == fingerprint(load_target(tiny.target, share=Share(rank=1, size=2)))
+    mine = copy(tiny.draft, tmp_path / "mine", config=lambda c: c | made_for(target) | {"num_target_layers": 3})
     assert isinstance(load_draft(mine, target), BlockDraft)
     other = load_target(build(tmp_path / "other", seed=1).target)
-    with pytest.raises(EngineError, match=r"has target_fingerprint .*; fix: use the target's own draft"):
+    with pytest.raises(EngineError, match=r"has target_fingerprint .*: it was made for another one; fix: use the"):
         load_draft(mine, other)
     load_draft(tiny.draft, other)  # nothing recorded, and the shapes fit
     for change, words in (
@@ -183,8 +201,6 @@ def test_a_draft_among_its_targets_tensors(tiny: Tiny, tmp_path: Path) -> None:
     draft = json.loads((tiny.draft / "config.json").read_text())
     fields = {FIELDS[k]: draft[k] for k in FIELDS} | {"enable_confidence_head": True}
     folder = copy(tiny.target, tmp_path / "both", config=lambda c: multimodal(c | fields))
-    from safetensors.torch import load_file
-
     nested = {f"language_model.{n}": t for n, t in load_file(tiny.target / SINGLE).items()}
     write(folder, nested | inline(load_file(tiny.draft / SINGLE)), shards=3)
     target = load_target(folder)
@@ -195,49 +211,81 @@ def test_a_draft_among_its_targets_tensors(tiny: Tiny, tmp_path: Path) -> None:
 LOAD = """
 import sys, torch
 from pathlib import Path
+from engine import tensor_files
+from engine.shard import Share
 from engine.weights import load_target
-folder = Path(sys.argv[1])
+folder, size = Path(sys.argv[1]), int(sys.argv[2])
+tensor_files.MAPPED = int(sys.argv[3])
+share = Share(rank=size - 1, size=size)
 def status(key):
     line = next(l for l in open('/proc/self/status') if l.startswith(key))
     return int(line.split()[1]) * 1024
 torch.ones(8, dtype=torch.bfloat16).isfinite().all()  # what a first use allocates
 open('/proc/self/clear_refs', 'w').write('5')  # the peak counts from here
 before = status('VmHWM')
-model = load_target(folder, dtype=torch.bfloat16)
+model = load_target(folder, dtype=torch.bfloat16, share=share)
 size = sum(p.nbytes for p in model.parameters())
 print(before, status('VmHWM'), size)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from Linux's /proc")
-def test_peak_memory_is_the_model_and_one_shard(tmp_path: Path) -> None:
-    """A bf16 model of 96 MB in 8 shards. Reading all of it first, or float32 on the way, would take 190 MB and more."""
+def large(folder: Path, *, shards: bool) -> tuple[int, int]:
+    """A Llama of 96 MB in bf16, in 8 shards or one file. Bytes of its largest file and of its largest tensor."""
     hidden, layers, vocab = 512, 8, 512
-    folder = tmp_path / "large"
     folder.mkdir()
     config = {"architectures": ["LlamaForCausalLM"], "hidden_size": hidden, "num_hidden_layers": layers,
               "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 3328, "vocab_size": vocab,
               "max_position_embeddings": 64, "tie_word_embeddings": True, "rope_theta": 1e4}  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
-    where: dict[str, str] = {}
-    shard = 0
-    for i in range(layers):
-        sizes = {f"self_attn.{p}_proj": (hidden, hidden) for p in "qkvo"} | {"mlp.down_proj": (hidden, 3328)}
-        sizes |= {f"mlp.{p}_proj": (3328, hidden) for p in ("gate", "up")}
-        sizes |= {"input_layernorm": (hidden,), "post_attention_layernorm": (hidden,)}
-        part = {f"model.layers.{i}.{n}.weight": torch.ones(s, dtype=torch.bfloat16) for n, s in sizes.items()}
-        if i == 0:
-            part |= {"model.embed_tokens.weight": torch.ones(vocab, hidden, dtype=torch.bfloat16),
-                     "model.norm.weight": torch.ones(hidden, dtype=torch.bfloat16)}  # fmt: skip
+    sizes = {f"self_attn.{p}_proj": (hidden, hidden) for p in "qkvo"} | {"mlp.down_proj": (hidden, 3328)}
+    sizes |= {f"mlp.{p}_proj": (3328, hidden) for p in ("gate", "up")}
+    sizes |= {"input_layernorm": (hidden,), "post_attention_layernorm": (hidden,)}
+    ones = {n: torch.ones(s, dtype=torch.bfloat16) for n, s in sizes.items()}
+    parts = [{f"model.layers.{i}.{n}.weight": t.clone() for n, t in ones.items()} for i in range(layers)]
+    parts[0] |= {"model.embed_tokens.weight": torch.ones(vocab, hidden, dtype=torch.bfloat16),
+                 "model.norm.weight": torch.ones(hidden, dtype=torch.bfloat16)}  # fmt: skip
+    if not shards:
+        save_file({n: t for part in parts for n, t in part.items()}, folder / SINGLE)
+        return (folder / SINGLE).stat().st_size, max(t.nbytes for t in ones.values())
+    for i, part in enumerate(parts):
         save_file(part, folder / f"model-{i}.safetensors")
-        where |= dict.fromkeys(part, f"model-{i}.safetensors")
-        shard = max(shard, (folder / f"model-{i}.safetensors").stat().st_size)
+    where = {n: f"model-{i}.safetensors" for i, part in enumerate(parts) for n in part}
     (folder / INDEX).write_text(json.dumps({"weight_map": where}))
-    # What else the process touches meanwhile only adds to the peak, so the least of three loads is the loader's own.
+    return max(f.stat().st_size for f in folder.glob("*.safetensors")), max(t.nbytes for t in ones.values())
+
+
+def added(folder: Path, size: int = 1, mapped: int = 32 * 2**20) -> tuple[int, int]:
+    """Bytes that loading the last share of `size` adds at its peak, and those of what it makes.
+
+    What else the process touches meanwhile only adds to the peak, so the least of three loads is the loader's own.
+    """
     loads = []
     for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", LOAD, str(folder)], capture_output=True, text=True, check=True)
+        ask = [sys.executable, "-c", LOAD, str(folder), str(size), str(mapped)]
+        done = subprocess.run(ask, capture_output=True, text=True, check=True)
         loads.append(tuple(map(int, done.stdout.split())))
-    before, peak, size = min(loads, key=lambda x: x[1] - x[0])
-    assert size > 90e6
-    assert peak - before <= size + shard + 16e6
+    before, peak, made = min(loads, key=lambda x: x[1] - x[0])
+    return peak - before, made
+
+
+NO_PROC = not Path("/proc/self/clear_refs").exists()
+SLACK = 16e6
+
+
+@pytest.mark.skipif(NO_PROC, reason="peak memory is read from Linux's /proc")
+def test_peak_memory_is_the_model_and_one_shard(tmp_path: Path) -> None:
+    """Reading all of it first, or float32 on the way, would take 190 MB and more."""
+    shard, _ = large(tmp_path / "large", shards=True)
+    peak, made = added(tmp_path / "large")
+    assert made > 90e6
+    assert peak <= made + shard + SLACK
+
+
+@pytest.mark.skipif(NO_PROC, reason="peak memory is read from Linux's /proc")
+def test_peak_memory_of_a_rank_is_its_share_and_one_tensor(tmp_path: Path) -> None:
+    """The whole model in one file, a quarter of it a rank: loading it whole and cutting it would take 96 MB and more,
+    and so would keeping the file mapped."""
+    file, tensor = large(tmp_path / "large", shards=False)
+    peak, made = added(tmp_path / "large", size=4, mapped=2**20)
+    assert file > 90e6 and made < 0.26 * file
+    assert peak <= made + tensor + SLACK

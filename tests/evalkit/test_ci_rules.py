@@ -176,7 +176,7 @@ def test_a_payload_that_lacks_something_is_an_error_not_a_decision(gone: str) ->
         event_of("pull_request_review", payload("submitted"))
     values = payload()
     values["pull_request"]["draft"] = "false"
-    with pytest.raises(EvalkitError, match="draft as true or false"):
+    with pytest.raises(EvalkitError, match="draft is str, expected true or false"):
         event_of("pull_request", values)
 
 

@@ -11,6 +11,7 @@ import pytest
 from evalkit.acceptance import told_forced, too_even
 from evalkit.baseline import ReferenceScore
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import docs_sha
 from evalkit.gate import GateSpec, judge
 from evalkit.gate.figures import Published, judge_figures
 from evalkit.gate.floor import passing_count
@@ -32,7 +33,8 @@ def plain_of(run: Run, **change: Any) -> Run:
     """The same run at K=0, with the same texts unless `change` of the samples says otherwise."""
     cell = {**run.cell, "k": 0, "draft": "none"}
     samples = tuple(dataclasses.replace(s, steps=()) for s in run.samples)
-    return dataclasses.replace(run, id="plain", cell={**cell, **change.pop("cell", {})}, samples=samples, **change)
+    known = {"id": "plain", "samples": samples, "counters": {"verify_steps": 0}}
+    return dataclasses.replace(run, cell={**cell, **change.pop("cell", {})}, **(known | change))
 
 
 def full_run(**told: Any) -> Run:
@@ -132,7 +134,7 @@ def test_c72_c73_a_near_tie_is_apart_from_a_bug(gaps: tuple[float, ...], outcome
     plain = plain_of(dataclasses.replace(run, samples=tuple(told(i, ("a", "b", "c"), gaps) for i in range(N))))
     found = named(verdict(here, plain=plain), "lossless")
     assert found.outcome is outcome and words in found.message and "at token 1 ('B' / 'b'" in found.message
-    assert found.numbers["flips_per_token"] == pytest.approx(1 / 30)
+    assert found.numbers["flips_per_token"] == pytest.approx(N / sum(s.tokens for s in run.samples))
 
 
 def test_a_plain_run_of_another_setting_is_refused_with_the_fields() -> None:
@@ -330,3 +332,40 @@ def test_nothing_published_is_a_fail() -> None:
 def test_senseless_limits_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(EvalkitError, match="gate: "):
         GateSpec(**bad)
+
+
+# --- a run that says less of its task than there is
+
+
+SHORT: dict[str, tuple[dict[str, Any], str]] = {
+    "a smaller task than its baseline's": ({}, "its task has 300, baseline b.json of the same task has 400"),
+    "a limit that is not what it was to have": ({"cell": {"limit": 100}}, "its limit is 100, and it was to have 300"),
+    "a limit that is the whole task": ({"cell": {"limit": 300}}, "a whole task has no limit"),
+    "no limit and a subset": ({"cell": {"limit": 0}, "task_size": 400}, "no limit, and was to have 300 of the task's"),
+    "other documents": (
+        {"fingerprint": {"docs_sha": docs_sha(range(400))}, "baseline": None}, "not those of its fingerprint",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_run_of_fewer_samples_than_its_task_is_no_whole_one(name: str) -> None:
+    change, words = SHORT[name]
+    run = make_run(300)
+    run = dataclasses.replace(
+        run, cell={**run.cell, **change.get("cell", {})}, task_size=change.get("task_size", 300),
+        fingerprint={**run.fingerprint, **change.get("fingerprint", {})},
+    )  # fmt: skip
+    found = named(verdict(run, baseline=change.get("baseline", make_baseline())), "completeness")
+    assert found.outcome is FAIL and words in found.message
+
+
+def test_a_true_subset_stays_inconclusive_and_a_whole_run_passes() -> None:
+    run = make_run(300, task_size=400)
+    run = dataclasses.replace(run, cell={**run.cell, "limit": 300},
+                              fingerprint={**run.fingerprint, "docs_sha": docs_sha(range(300))})  # fmt: skip
+    assert named(verdict(run), "completeness").outcome is OPEN
+    whole = make_run()
+    whole = dataclasses.replace(whole, cell={**whole.cell, "limit": 0},
+                                fingerprint={**whole.fingerprint, "docs_sha": docs_sha(range(N))})  # fmt: skip
+    assert named(verdict(whole), "completeness").outcome is PASS

@@ -36,7 +36,8 @@ def make_run(k: int = 3, n: int = 60, share: float = 0.7, seed: int = 0, **more:
         samples.append(
             Sample(
                 doc_id=i, doc_hash=sha(f"doc {i}"), prompt_hash=sha(f"prompt {i}"), question="q", gold="1", steps=steps,
-                scores={"strict-match": strict, "flexible-extract": 1.0}, finish_reason="stop", tokens=40,
+                scores={"strict-match": strict, "flexible-extract": 1.0}, finish_reason="stop",
+                tokens=1 + sum(s.accepted + 1 for s in steps),
             )
         )  # fmt: skip
     cell = {"target": "gradeschool-m3", "draft": "dspark" if k else "none", "task": "gradeschool", "k": k,
@@ -93,14 +94,14 @@ def test_inferencex_shape_with_two_modes(tmp_path: Path) -> None:
 
 def test_missing_k_names_those_that_exist_and_the_command() -> None:
     curve = read_curve(GOLDEN / "minimaxm31flash_dspark.yaml")
-    with pytest.raises(EvalkitError, match=r"no value at K=6 .*has K=3, K=5, K=7.*evalkit golden record .*--k 6"):
+    with pytest.raises(EvalkitError, match=r"no value at K=6 .*has K=3, K=5, K=7.*evalkit golden record RUN_AT_K6"):
         lookup(curve, 6)
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("m:\n  on:\n    3: .nan", "nan, expected a number from 1 to 4"),
+        ("m:\n  on:\n    3: .nan", "nan, expected a finite number"),
         ("m:\n  on:\n    3: 4.5", "4.5, expected a number from 1 to 4"),
         ("m:\n  on:\n    3: 0.99", "0.99, expected"),
         ("m:\n  on:\n    3: '2.9'", "'2.9', expected"),
@@ -108,14 +109,17 @@ def test_missing_k_names_those_that_exist_and_the_command() -> None:
         ("m:\n  on:\n    3:", "None, expected"),
         ("m:\n  on:\n    three: 2.9", "K='three'"),
         ("m:\n  on:\n    0: 1.0", "K=0"),
-        ("m:\n  on:\n    3: 2.9\n    3: 2.8", "occurs twice"),
+        ("m:\n  on:\n    3: 2.9\n    3: 2.8", "has '3' twice"),
         ("m:\n  on: {}", "not a table of modes"),
         ("m:\n  3: 2.9", "not a table of modes"),
         ("m:\n  on:\n    3: 2.9\nn:\n  on:\n    3: 2.9", "expected exactly one"),
         ("", "expected exactly one"),
         ("m: [", "cannot be read"),
         ("m:\n  on:\n    3: 2.9\nevidence:\n  m:\n    on:\n      3: {se: .1}", "evidence has schema None"),
-        ("m:\n  on:\n    3: 2\nevidence:\n  schema: 1\n  m:\n    on:\n      3: {se: .nan, samples: 9}", "error of nan"),
+        (
+            "m:\n  on:\n    3: 2\nevidence:\n  schema: 1\n  m:\n    on:\n      3: {se: .nan, samples: 9}",
+            "se is nan, expected a finite number",
+        ),
     ],
 )
 def test_broken_files_are_refused(tmp_path: Path, body: str, words: str) -> None:

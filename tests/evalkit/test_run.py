@@ -57,7 +57,7 @@ def test_a_run_from_prompt_to_stored_scores(place):
         "stop",
         "2",
     )
-    assert one.tokens == 11 and sum(s.accepted_trimmed + 1 for s in one.steps) == 10
+    assert one.tokens == 11 and sum(s.accepted_trimmed + (not s.cut) for s in one.steps) == 10
     assert made.output_tokens == sum(s.tokens for s in made.samples)
     assert made.id.startswith("gradeschool-target-draft-k7-float32-") and made.id.endswith(made.fingerprint["hash"][:8])
     assert (made.cell["task"], made.cell["k"], made.cell["max_tokens"]) == ("gradeschool", 7, 128)

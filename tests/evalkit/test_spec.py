@@ -18,6 +18,7 @@ from evalkit import provenance
 from evalkit.cli import main
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import sha256_json
 from evalkit.gate.limits import DEMANDS, GateSpec
 from evalkit.records import Outcome, Run
 from evalkit.runfile import dump, pack_sample
@@ -194,6 +195,9 @@ def store(root: Path, run: Run) -> Path:
         for f in dataclasses.fields(run)
         if f.name not in ("samples", "stopping", "stopped")
     }
+    told = {n: v for n, v in run.fingerprint.items() if n != "hash"}
+    head["fingerprint"] = {**told, "hash": sha256_json(told)}
+    head["output_tokens"] = sum(s.tokens for s in run.samples)
     (folder / "run.json").write_text(dump({"schema": 1, **head, "samples_sha256": hashlib.sha256(data).hexdigest()}))
     return folder
 
@@ -203,7 +207,7 @@ def as_stored(name: str, k: int, quant: str, draft: str = "dspark", share: float
     cell = Cell.make(k=k, quant=quant, draft=draft)
     run = make_run(n, change=lambda i: {"steps": steps(i, k, share)})
     told = {
-        **run.fingerprint, "target_sha": provenance.checkpoint_hash(cell.engine.model), "quant": quant,
+        **run.fingerprint, "target_sha": provenance.checkpoint_hash(cell.engine.model), "quant": quant, "k": k,
         "draft_sha": provenance.checkpoint_hash(cell.engine.draft_path) if cell.engine.draft_path else draft,
     }  # fmt: skip
     made = {"started": NOW, "finished": NOW, "code": provenance.code_hash(), "data": {}}

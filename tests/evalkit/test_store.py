@@ -5,21 +5,24 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from evalkit import runfile, store
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import sha256_json
 from evalkit.records import SCHEMA, Run, Sample, StepRecord
 from evalkit.store import RunHead, load_run, open_run
 
+ID = f"stem-{sha256_json({})[:8]}"
+
 
 def head(n=3, *, code="c", **extra):
-    where = {"code": code, "started": "t"}
-    return RunHead(
-        cell={"k": 1}, fingerprint={"hash": "0123456789", **extra}, provenance=where, expected=n, task_size=9
-    )
+    """`hash` is that of the other facts, unless it's given."""
+    where, told = {"code": code, "started": "t"}, {"hash": sha256_json(extra), **extra}
+    return RunHead(cell={"k": 1}, fingerprint=told, provenance=where, expected=n, task_size=9)
 
 
 def sample(i, **words):
@@ -86,7 +89,7 @@ def leave(root, *ids) -> Path:
 def test_a_finished_run_is_read_back(tmp_path):
     made = write(tmp_path)
     again = load_run(tmp_path / made.id)
-    assert made == again and made.complete and made.id == "stem-01234567"
+    assert made == again and made.complete and made.id == ID
     assert (made.expected, made.task_size, made.output_tokens, made.counters) == (3, 9, 6, {"x": 1})
     assert made.provenance["finished"] == "t2" and [s.doc_id for s in made.samples] == [0, 1, 2]
     assert store.list_runs(tmp_path)[0]["id"] == made.id
@@ -122,23 +125,23 @@ def test_failed_samples_are_asked_again(tmp_path):
 def test_a_complete_run_is_never_written_again(tmp_path):
     first = write(tmp_path)
     before = {p.name: p.read_bytes() for p in (tmp_path / first.id).iterdir()}
-    assert write(tmp_path).id == "stem-01234567-2"
-    assert write(tmp_path).id == "stem-01234567-3"
+    assert write(tmp_path).id == f"{ID}-2"
+    assert write(tmp_path).id == f"{ID}-3"
     assert {p.name: p.read_bytes() for p in (tmp_path / first.id).iterdir()} == before
 
 
-@pytest.mark.parametrize("other", [head(code="other"), head(seed=1)])
+@pytest.mark.parametrize("other", [head(code="other"), head(seed=1, hash=sha256_json({}))])
 def test_only_an_equal_fingerprint_and_engine_is_continued(tmp_path, other):
     leave(tmp_path, 0)
     with open_run(tmp_path, "stem", other) as writer:
-        assert writer.id == "stem-01234567-2" and not writer.done
+        assert writer.id == f"{ID}-2" and not writer.done
         writer.add(sample(0), seconds=0.1)
 
 
 def test_fresh_leaves_an_interrupted_run_alone(tmp_path):
     leave(tmp_path, 0)
-    assert write(tmp_path, fresh=True).id == "stem-01234567-2"
-    assert len(load_run(tmp_path / "stem-01234567").samples) == 1
+    assert write(tmp_path, fresh=True).id == f"{ID}-2"
+    assert len(load_run(tmp_path / ID).samples) == 1
 
 
 def test_a_run_without_a_sample_leaves_nothing(tmp_path):
@@ -159,7 +162,7 @@ def test_nan_is_never_stored(tmp_path):
         with pytest.raises(EvalkitError, match="not a number"):
             writer.add(sample(0, scores={"strict-match": float("nan")}), seconds=0.1)
         writer.add(sample(0), seconds=0.1)
-    assert len(load_run(tmp_path / "stem-01234567").samples) == 1
+    assert len(load_run(tmp_path / ID).samples) == 1
 
 
 def test_finishing_with_missing_samples_is_refused(tmp_path):
@@ -286,3 +289,51 @@ def test_a_damaged_head_is_one_line(head: dict[str, object], words: str, tmp_pat
     (tmp_path / "run.json").write_text(json.dumps({"schema": SCHEMA} | head))
     with pytest.raises(EvalkitError, match=words):
         load_run(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda h: h["fingerprint"].update(target_sha="other"), "its fingerprint is not what its hash is of"),
+    (lambda h: h["cell"].update(k=7), "k is 7 in its cell and 1 in its fingerprint"),
+    (lambda h: h["cell"].update(quant="nvfp4"), "quant is 'nvfp4' in its cell and 'fp8' in its fingerprint"),
+    (lambda h: h["cell"].update(verify="forced", forced_length=2.0), "of the verify rule"),
+    (lambda h: h.update(output_tokens=600), "output_tokens is 600, its samples give 6"),
+    (lambda h: h.update(samples=2), "samples is 2, its samples give 3"),
+], ids=["fingerprint", "k", "quant", "verify", "output_tokens", "samples"])  # fmt: skip
+def test_a_head_that_contradicts_itself_was_edited(tmp_path, change, words):
+    told = head(k=1, quant="fp8")
+    told = replace(told, cell={"k": 1, "quant": "fp8"})
+    with open_run(tmp_path, "stem", told) as writer:
+        for i in range(3):
+            writer.add(sample(i, tokens=2), seconds=0.5)
+        writer.finish(seconds=1.0, counters={}, provenance={})
+    path = writer.folder / runfile.RUN_FILE
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+    with pytest.raises(EvalkitError, match=words):
+        load_run(writer.folder)
+
+
+@pytest.mark.parametrize("change", [
+    {"tokens": "5"}, {"tokens": -1}, {"tokens": True}, {"doc_id": None}, {"text": 5}, {"error": 5}, {"gold": None},
+    {"scores": []}, {"scores": {"strict-match": "1"}}, {"scores": {"strict-match": True}}, {"steps": [["3", 1, 1]]},
+    {"steps": [[3]]}, {"steps": "abc"}, {"steps": [[3, 1, 1, "", ["x"]]]}, {"forced": 1}, {"seconds": "x"},
+    {"attempts": 0}, {"counts": {"steps": 1, "accepted": -1, "drafts": 3}}, {"counts": 5}, {"canonical": {}},
+], ids=str)  # fmt: skip
+def test_a_value_of_another_kind_is_no_sample(tmp_path, change):
+    values = json.loads(runfile.pack_sample(FULL))
+    with pytest.raises(EvalkitError, match="has a line that is no sample"):
+        runfile.unpack_sample(json.dumps(values | change).encode(), tmp_path)
+
+
+@pytest.mark.parametrize("change", [
+    {"expected": True}, {"expected": "3"}, {"task_size": -1}, {"counters": None}, {"counters": []}, {"stopping": 5},
+    {"stopped": ["a"]}, {"seconds": "x"}, {"seconds": None}, {"id": ""}, {"id": "../x"}, {"complete": 1},
+    {"fingerprint": {}}, {"cell": {"k": 1, "server": None}},
+], ids=str)  # fmt: skip
+def test_a_head_of_another_kind_is_an_error(tmp_path, change):
+    path = tmp_path / write(tmp_path).id / runfile.RUN_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(EvalkitError) as found:
+        load_run(path.parent)
+    assert "\n" not in str(found.value) and found.value.fix

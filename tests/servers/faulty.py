@@ -42,6 +42,9 @@ class State:
     silent: tuple[int, ...] = ()
     think: str = ""  # reasoning_content | reasoning | text
     ignore_switch: bool = False
+    argmax: bool = False  # takes the likeliest token whatever the temperature
+    wrong_share: float = 0.0  # of answers that are a number off
+    info: dict[str, Any] = field(default_factory=dict)  # /server_info
     null_share: float = 0.0  # of answers that are thinking only, cut by the limit
     drip: float = 0.0  # seconds between two chunks, or before an answer
     page: str = "vllm"
@@ -173,6 +176,10 @@ async def _answer(
 def _text(state: State, body: dict[str, Any], prompt: str, probing: bool) -> tuple[str, str, str]:
     """(text, thinking, finish reason)."""
     text = " 42" if probing else answer_of(prompt)
+    if probing and body.get("temperature") and not state.argmax:
+        text = f" {draw(prompt, body.get('seed')) % 10**6}"
+    if not probing and draw(prompt, "wrong") / 2**64 < state.wrong_share:
+        text += "7"
     off = body.get("chat_template_kwargs", {}).get("enable_thinking") is False and not state.ignore_switch
     thought = "first I add\n\nthen 99 #### 99" if state.think and not off else ""
     if not probing and draw(prompt, "null") / 2**64 < state.null_share:
@@ -229,6 +236,8 @@ async def generate(request: web.Request) -> web.Response:
     body = await request.json()
     prompt = body["text"]
     text = answer_of(prompt) if SUM.search(prompt) else " 42"
+    if (sampling := body["sampling_params"])["temperature"] and not state.argmax:
+        text = f" {draw(prompt, sampling.get('sampling_seed')) % 10**6}"
     tokens = len(text.split(" "))
     steps = steps_of(prompt, tokens, state.k)
     exact = Counter(steps)
@@ -242,6 +251,13 @@ async def generate(request: web.Request) -> web.Response:
 
 async def models(request: web.Request) -> web.Response:
     return _denied(request.app["state"], request) or web.json_response({"data": [{"id": "faulty"}]})
+
+
+async def info(request: web.Request) -> web.Response:
+    state: State = request.app["state"]
+    if not state.info:
+        raise web.HTTPNotFound
+    return web.json_response(state.info)
 
 
 async def metrics(request: web.Request) -> web.Response:
@@ -315,6 +331,7 @@ def make_app(state: State) -> web.Application:
     app.router.add_post("/generate", generate)
     app.router.add_get("/v1/models", models)
     app.router.add_get("/metrics", metrics)
+    app.router.add_get("/server_info", info)
     app.router.add_post("/_control", control)
     return app
 
@@ -330,7 +347,7 @@ async def serve(state: State, port: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--port", "--server-port", type=int, default=0)
     parser.add_argument("--state", default="{}")
     args, _ = parser.parse_known_args()
     told: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in json.loads(args.state).items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from evalkit.acceptance import of_run
 from evalkit.console import run_rows
 from evalkit.errors import EvalkitError
 from evalkit.gate import judge
-from evalkit.golden import Curve, GoldenValue
-from evalkit.records import Outcome, RequestCounts, Run, Sample
+from evalkit.golden import Curve, GoldenValue, read_curve, record_curve
+from evalkit.records import Outcome, RequestCounts, Run, Sample, StepRecord
 from evalkit.runfile import pack_sample, unpack_sample
 from evalkit.servers.counters import Reading
 from evalkit.show import run_text
@@ -121,3 +122,63 @@ def test_what_is_shown_says_where_it_is_from(tmp_path):
     assert "counters of vllm's /metrics" in run_text(run)
     sample = run_of(None, counts=RequestCounts(steps=1, accepted=2, drafts=4), attempts=3, reasoning="hm").samples[0]
     assert unpack_sample(pack_sample(sample), tmp_path)[0] == sample
+
+
+def recorded(run: Run, path: Any) -> GoldenValue:
+    record_curve([replace(run, fingerprint={**run.fingerprint, "quant": "fp8"})], path)
+    return read_curve(path, "m").values["thinking_off"][K]
+
+
+def test_a_golden_of_counters_has_the_spread_of_pieces_of_time(tmp_path):
+    """What a server that only counts can say is recorded: length, spread, positions where they are told; no more."""
+    steps = reading().steps
+    survival = (steps, *(round(steps * s) for s in (0.6, 0.3)))
+    accepted = reading().accepted
+    found = reading(survival=(*survival, accepted - sum(survival)))
+    value = recorded(run_of(found), tmp_path / "m_dspark.yaml")
+    stats = of_run(run_of(found))
+    assert value.accepted_length == round(1 + accepted / steps, 4) and value.se == pytest.approx(stats.se, abs=1e-6)
+    assert value.clusters == 20 and value.histogram == stats.histogram and value.covariance is None
+    assert value.counters is not None and value.counters["pieces_of_time"] == 20
+    assert "accepted_trimmed" not in value.counters
+    again = checks(run_of(found), read_curve(tmp_path / "m_dspark.yaml", "m"))["accepted length"]
+    assert again.outcome is Outcome.PASS
+    plain = recorded(run_of(reading()), tmp_path / "plain_dspark.yaml")
+    assert plain.histogram is None and plain.accepted_length == value.accepted_length
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ({"problems": ("the server was restarted",)}, "has doubtful acceptance (the server was restarted): no golden"),
+    ({"slices": (), "overlap": 1.0}, "which show no spread over so short a run: no golden"),
+])  # fmt: skip
+def test_doubtful_or_short_counters_are_no_golden_and_say_why(tmp_path, words, said):
+    with pytest.raises(EvalkitError) as e:
+        recorded(run_of(reading(**words)), tmp_path / "m_dspark.yaml")
+    assert said in e.value.what and e.value.fix and not list(tmp_path.iterdir())
+
+
+def test_replies_that_tell_more_than_the_counters_are_no_evidence():
+    """Counters may hold more than replies (steps behind a stop string), never less."""
+    steps = (StepRecord(k=K, accepted=2, accepted_trimmed=2), StepRecord(k=K, accepted=1, accepted_trimmed=1))
+    slices = {"slices": (), "overlap": 1.0, "drafts": 4 * 2 * N}
+    exact = run_of(reading(steps=2 * N, accepted=3 * N, **slices), steps=steps)
+    assert of_run(exact).source == "steps" and of_run(exact).problems == ()
+    short = run_of(reading(steps=2 * N, accepted=3 * N - 1, **slices), steps=steps)
+    (problem,) = of_run(short).problems
+    assert "360 accepted drafts in 240 verify steps" in problem and "one of them lies" in problem
+    assert checks(short)["acceptance source"].outcome is Outcome.INCONCLUSIVE
+    half = run_of(reading(steps=N, accepted=N, requests=N // 2, **slices), steps=steps)
+    assert of_run(half).problems == (), "the counters of a session whose server died are lost"
+    restarted = run_of(reading(steps=5, accepted=5, problems=("the server was restarted",), slices=()), steps=steps)
+    assert of_run(restarted).problems == ()
+
+
+def test_an_answer_without_any_draft_is_no_answer_without_its_acceptance():
+    """n-grams find nothing in some texts: the reply says so, and that is told apart from a reply that says nothing."""
+    steps = (StepRecord(k=K, accepted=2, accepted_trimmed=2),)
+    run = run_of(None, steps=steps)
+    none = replace(run.samples[0], steps=(), counts=RequestCounts(steps=0, accepted=0, drafts=0))
+    silent = replace(run.samples[0], steps=())
+    assert of_run(replace(run, samples=(none, *run.samples[1:]))).problems == ()
+    (problem,) = of_run(replace(run, samples=(silent, *run.samples[1:]))).problems
+    assert problem == f"1 of {N} answers came without their acceptance"

@@ -49,7 +49,9 @@ def test_1319_questions_at_64_with_5_percent_faults_lose_nothing(faulty, sums, t
 
 def test_faults_that_stay_are_failed_requests_with_their_kind_and_no_wrong_answers(faulty, sums, tmp_path):
     server = faulty(rate=0.4, kinds=["503", "timeout"], seed=5)
-    run = run_cell(cell_of(server, sums(40), retries=0, request_timeout=0.4), runs_dir=tmp_path / "runs")
+    run = run_cell(
+        cell_of(server, sums(40), retries=0, request_timeout=1.5, concurrency=20), runs_dir=tmp_path / "runs"
+    )
     failed = [s for s in run.samples if s.error]
     assert run.complete and 8 < len(failed) < 30
     assert all(s.scores["strict-match"] == 1.0 for s in run.samples if not s.error) and not failed[0].scores
@@ -169,9 +171,10 @@ def test_c50_a_server_that_dies_keeps_the_samples_and_the_same_command_continues
     moved = cell_of(again, data, concurrency=4)
     run = run_cell(moved, runs_dir=tmp_path / "runs")
     assert run.id == folder.name and run.complete and len(run.samples) == 60
-    assert again.tell()["asked"] < 60 - len(kept.samples) + 10
+    assert again.tell()["asked"] < 60 - len(kept.samples) + 20, "probes apart, only what was missing"
     told = checks_of(run)["acceptance source"]
-    assert told.outcome is Outcome.INCONCLUSIVE and "of 60 answers" in told.message, "the dead one's counts are lost"
+    lost = ("of 60 answers", "could not be read at the end")  # by whether it was read while it worked
+    assert told.outcome is Outcome.INCONCLUSIVE and any(word in told.message for word in lost)
 
 
 def test_counters_of_an_interrupted_session_are_kept(faulty, sums, tmp_path):
@@ -247,7 +250,7 @@ def test_c13_c17_c21_the_endpoint_and_its_template_are_said_and_not_compared(fau
 
 def test_a_key_is_never_stored_nor_shown(faulty, sums, tmp_path, monkeypatch):
     key = "sk-very-secret-123"
-    server = faulty(key=key, rate=0.5, kinds=["500"])
+    server = faulty(key=key, rate=0.5, kinds=["500"], info={"version": "1", "echo": f"started with {key}"})
     with pytest.raises(EvalkitError, match="refuses the key") as e:
         run_cell(cell_of(server, sums(12)), runs_dir=tmp_path / "runs")
     assert "--api-key-env" in e.value.fix
@@ -349,3 +352,22 @@ def test_a_server_that_does_not_start_tells_its_last_line(sums, tmp_path):
                           text=True, timeout=120, check=False)  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.startswith("error: the vllm server ended with exit code 1: json.decoder.JSONDecodeError")
+
+
+def test_c76_a_healthy_server_with_wrong_answers_ends_the_run_in_one_line(faulty, sums, tmp_path, monkeypatch):
+    """0.6 right where the baseline has 1.0: a variable was missing. The answers are kept, --no-smoke goes on."""
+    from evalkit import run as running
+    from evalkit.baseline import load_baseline, record_baseline
+
+    data = sums(60)
+    good = run_cell(cell_of(faulty(), data, k=0), runs_dir=tmp_path / "good")
+    record_baseline(good, tmp_path / "b.json")
+    monkeypatch.setattr(running, "baseline_for", lambda target, task: load_baseline(tmp_path / "b.json"))
+    bad = faulty(wrong_share=0.4)
+    with pytest.raises(EvalkitError, match=r"smoke test: \d+ of the first (8|16|32) answers are right") as e:
+        run_cell(cell_of(bad, data, concurrency=4), runs_dir=tmp_path / "runs")
+    assert "--no-smoke" in e.value.fix and "\n" not in e.value.what
+    run = run_cell(cell_of(bad, data, smoke=False), runs_dir=tmp_path / "runs")
+    assert run.complete and len(run.provenance["sessions"]) == 2
+    again = run_cell(cell_of(faulty(), data), runs_dir=tmp_path / "fine")
+    assert again.complete

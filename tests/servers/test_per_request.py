@@ -68,6 +68,17 @@ def test_llamacpp_tells_no_steps():
     assert told({"timings": {"predicted_n": 3}}) == told({}), "absent when nothing was drafted"
 
 
+@pytest.mark.parametrize("reply", [
+    {"meta_info": {"spec_verify_ct": 0, "spec_accept_histogram": [0, 0, 0, 0]}},
+    {"meta_info": {"spec_verify_ct": 0}},
+    {"metrics": {"speculative_decoding": {"num_spec_steps": 0, "num_accepted_draft_tokens": 0, "num_draft_tokens": 0,
+                                          "acceptance_histogram": [0, 0, 0, 0]}}},
+])  # fmt: skip
+def test_a_text_for_which_no_draft_was_found_has_no_step_and_no_problem(reply):
+    found = told(reply, k=3, tokens=9)
+    assert found.counts == RequestCounts(steps=0, accepted=0, drafts=0) and not found.problem and not found.steps
+
+
 @pytest.mark.parametrize("meta", [
     {"spec_verify_ct": 3, "spec_accept_histogram": [0, 0, 0, 0, 0, 3]},
     {"spec_verify_ct": -1},

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from evalkit.config import ROOT
+from evalkit.servers.process import start
 
 STARTS = """
 import sys, time
@@ -28,6 +29,17 @@ def state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "gone"
+
+
+def test_a_key_that_a_server_prints_is_in_no_message(tmp_path, monkeypatch):
+    """Servers log their arguments; their last line goes into errors and progress."""
+    monkeypatch.setenv("EVALKIT_API_KEY", "sk-of-ours")
+    said = "echo 'args: {key: sk-server, other: sk-of-ours}'; exit 3"
+    command = ["sh", "-c", said, "--api-key", "sk-server", "--max-tokens", "4096"]
+    with start(command, name="x", log=tmp_path / "log", env={}) as process:
+        process.popen.wait(timeout=20)
+        error = process.died()
+    assert "args: {key: ***, other: ***}" in error.what and "4096" not in process.hidden
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has ended")

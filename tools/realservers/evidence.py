@@ -16,6 +16,7 @@ from tools.realservers.start import Server
 if TYPE_CHECKING:
     from evalkit.records import Run, Sample
 
+NEAR = 1e-3  # of a top-two logit gap: float32 sums in another order differ by less than that
 COUNTERS = {
     "vllm": ("vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_accepted_tokens_total"),
     "llamacpp": ("llamacpp:spec_decode_num_drafts_total", "llamacpp:spec_decode_num_accepted_tokens_total"),
@@ -105,21 +106,59 @@ def by_document(run: Run) -> dict[int, Sample]:
     return {s.doc_id: s for s in run.samples}
 
 
-def differences(ours: Run, theirs: Run) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One question that is not answered alike. `gap` is our target's top-two logit gap at the token where the texts
+    part, None where it is not known; below NEAR it is a tie that another order of sums decides otherwise."""
+
+    doc_id: int
+    words: str
+    gap: float | None = None
+
+    @property
+    def explained(self) -> bool:
+        return self.gap is not None and self.gap < NEAR
+
+    def __str__(self) -> str:
+        told = "unknown" if self.gap is None else f"{self.gap:.2g}"
+        cause = ": a near-tie" if self.explained else ""
+        return f"question {self.doc_id}: {self.words}, top-two gap {told}{cause}"
+
+
+def differences(ours: Run, theirs: Run) -> list[Difference]:
     """Each question that is not answered alike: texts, and what strict-match made of them."""
     mine, out = by_document(ours), []
     for doc, other in by_document(theirs).items():
         one = mine.get(doc)
         if one is None:
-            out.append(f"question {doc} was asked only there")
+            out.append(Difference(doc, "asked only there"))
             continue
         scores = "" if one.scores == other.scores else f"; scores {dict(one.scores)} and {dict(other.scores)}"
         if one.text != other.text or scores:
-            where = next((i for i, (a, b) in enumerate(zip(one.text, other.text, strict=False)) if a != b), None)
-            at = min(len(one.text), len(other.text)) if where is None else where
-            gap = f", top-two gap at most {max(one.gaps):.3g}" if one.gaps and min(one.gaps) < 1e-3 else ""
-            out.append(f"question {doc}: texts part at character {at}{gap}{scores}")
+            at = parting(one.text, other.text)
+            out.append(Difference(doc, f"texts part at character {at}{scores}", gap_at(one, at)))
     return out
+
+
+def parting(one: str, other: str) -> int:
+    """The first character in which two texts differ; the shorter one's length where it begins the other."""
+    where = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+    return min(len(one), len(other)) if where is None else where
+
+
+def gap_at(sample: Sample, character: int) -> float | None:
+    """The smallest gap of the tokens that may have decided a character: the one that holds it, and the one before.
+
+    A character of several tokens shows only with the last of them.
+    """
+    if len(sample.gaps) != len(sample.pieces):
+        return None
+    end = 0
+    for i, piece in enumerate(sample.pieces):
+        end += len(piece)
+        if end > character:
+            return min(sample.gaps[max(0, i - 1) : i + 1])
+    return sample.gaps[-1] if sample.gaps else None
 
 
 def stop_was_a_draft(sample: Sample) -> bool:

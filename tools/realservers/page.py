@@ -21,6 +21,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(str(x) for x in line) + " |" for line in lines)
 
 
+def rows_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of stored rows."""
+    return table(HEAD, [
+        (r["what"], r["model"], r["k"], r["questions"], f"{r['right']}/{r['questions']}", r["length"],
+         f"{r['accepted']} in {r['steps']}" if r["k"] else "", r["source"], r["page"], r["seconds"])
+        for r in rows
+    ])  # fmt: skip
+
+
 def markdown(found: Mapping[str, Any]) -> str:
     """The page of stored results."""
     parts = [INTRO]
@@ -29,12 +38,7 @@ def markdown(found: Mapping[str, Any]) -> str:
         if case["skipped"]:
             parts.append(f"SKIP: {case['skipped']}\n")
             continue
-        rows = [
-            (r["what"], r["model"], r["k"], r["questions"], f"{r['right']}/{r['questions']}", r["length"],
-             f"{r['accepted']} in {r['steps']}" if r["k"] else "", r["source"], r["page"], r["seconds"])
-            for r in case["rows"]
-        ]  # fmt: skip
-        parts.append(table(HEAD, rows) + "\n")
+        parts.append(rows_table(case["rows"]) + "\n")
         if case["lines"]:
             parts.append("\n".join(f"- {line}" for line in case["lines"]) + "\n")
         if case["verdict"]:

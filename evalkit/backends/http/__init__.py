@@ -9,15 +9,16 @@ from typing import Any
 
 from engine.api import Request
 from evalkit.backends import OnFinish, Score
+from evalkit.backends.http.asking import ask, body
 from evalkit.backends.http.client import Client
 from evalkit.backends.http.errors import Trouble
-from evalkit.backends.http.probe import TEXTS, Found, ask, body, count_special, not_ready, probe
+from evalkit.backends.http.probe import TEXTS, Found, count_special, not_ready, probe
 from evalkit.backends.http.secret import read_key
 from evalkit.backends.http.session import Session
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import ASKED
-from evalkit.servers import identity
+from evalkit.servers import identity, told
 from evalkit.servers.counters import join
 from evalkit.servers.launch import launch, served_name
 from evalkit.servers.process import Process, wait_ready
@@ -68,6 +69,8 @@ class Http:
             self._found = self._run(self._probe)
         except Trouble as e:
             raise EvalkitError(f"the server at {spec.base_url} fails in a probe ({e})", "look at its log") from None
+        self._image = told.image(spec)
+        self._flags = self._known_flags()
         self.notes = (*self._told(), *notes, *self._found.notes)
 
     def _run(self, work: Any) -> Any:
@@ -80,7 +83,7 @@ class Http:
     async def _probe(self, client: Client) -> Found:
         found = await probe(
             client, profile=self._profile, wanted=served_name(self._cell), endpoint=self.endpoint,
-            thinking=self._spec.thinking, extra=self._spec.extra(),
+            thinking=self._spec.thinking, extra=self._spec.extra(), temperature=self._cell.temperature,
         )  # fmt: skip
         for text in TEXTS if self._tokenizer is not None else ():
             answer = await ask(client, body(self.endpoint, found.model, text, 1), self.endpoint)
@@ -91,11 +94,29 @@ class Http:
             found.notes += [problem] if problem and problem not in found.notes else []
         return found
 
+    def _known_flags(self) -> dict[str, str]:
+        """What is known of the server's setting: of one that was started here all, else what its pages tell."""
+        if self._process is None:
+            return told.settings(self._profile, self._found.pages)
+        return told.flags(self._process.command) | told.variables(self._spec, self._profile)
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """For a run's provenance: image and flags of the server, its command, and what its pages say of it."""
+        command = told.redact_args(self._process.command) if self._process is not None else []
+        pages = {path: told.plain(page) for path, page in self._found.pages.items()}
+        return {"image": self._image, "flags": self._flags,
+                "served": {"command": command, "pages": pages, "sampling": self._found.sampling}}  # fmt: skip
+
     def _told(self) -> list[str]:
         out = [f"asked on {self.endpoint}, {'with the chat template of the server' if self._chat else 'as plain text'}"]
         if self._found.thinks:
             out.append("the model thinks: the task's stops are applied here, after its thinking")
         out += [f"{self._profile.name} does not tell {what}" for what in self._profile.missing]
+        if not self._image:
+            out.append(f"the image that serves is not known: set {told.IMAGE} to record it")
+        if not self._flags:
+            out.append("the server does not tell its flags: a restart with others would not be seen")
         return out
 
     @property
@@ -109,6 +130,7 @@ class Http:
         out = {"device": "server", "device_name": f"{self._profile.name} {self._found.version}", "dtype": dtype}
         out |= {"engine": self._profile.name, "server_version": self._found.version, "asked_on": self.endpoint}
         out |= {"thinking": self._found.thinking, "bos": self._found.bos}
+        out["served_flags"] = told.digest({"image": self._image, **self._flags} if self._image else self._flags)
         out["stops"] = "applied here" if self._found.thinks else "sent"
         if not self._chat:  # plain completions are the same question wherever they are asked
             return out | {name: ASKED[name] for name in ("endpoint", "template")}

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.api import Request, SamplingParams
 from evalkit.backends.http.answer import Answer
-from evalkit.backends.http.body import body_of
+from evalkit.backends.http.asking import ask, body
 from evalkit.backends.http.client import Client
 from evalkit.backends.http.errors import Trouble
-from evalkit.backends.http.retry import Faults, with_retries
+from evalkit.backends.http.sampling import probe_sampling
 from evalkit.errors import EvalkitError
 from evalkit.servers.profile import Profile, forced_by_server
 
@@ -34,7 +33,8 @@ class Found:
     thinking: str = ""
     switch: dict[str, Any] = field(default_factory=dict)
     bos: str = "unknown"
-    template_tokens: int = 0
+    pages: dict[str, Any] = field(default_factory=dict)  # what it tells of itself, by path
+    sampling: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -48,17 +48,6 @@ def switches(on: bool) -> list[dict[str, Any]]:
     ]
 
 
-async def ask(client: Client, sent: Mapping[str, Any], endpoint: str) -> Answer:
-    """One question of a probe, sent again as a run's are."""
-
-    async def stays_gone() -> None:
-        return None
-
-    answer, _ = await with_retries(lambda: client.ask(sent, endpoint), retries=client.spec.retries, seed=0,
-                                   faults=Faults(), alive=stays_gone)  # fmt: skip
-    return answer
-
-
 async def not_ready(client: Client, wanted: str, endpoint: str) -> str:
     """ "" when a model is listed and gives a token, else why not. A 200 of /health is no sign of either."""
     try:
@@ -69,8 +58,8 @@ async def not_ready(client: Client, wanted: str, endpoint: str) -> str:
     return ""
 
 
-async def find_model(client: Client, wanted: str) -> str:
-    """The id under which the server knows the model. Raises Trouble while it lists none."""
+async def find_model(client: Client, wanted: str, pages: dict[str, Any] | None = None) -> str:
+    """The id under which the server knows the model. Raises Trouble while it lists none. `pages` gets its entry."""
     status, text = await client.page("/v1/models")
     if status in (401, 403):
         raise EvalkitError(f"the server refuses the key (HTTP {status})",
@@ -78,25 +67,31 @@ async def find_model(client: Client, wanted: str) -> str:
     if status != 200:
         raise Trouble("no model", f"/v1/models gives {f'HTTP {status}' if status else text[:120]}", gone=not status)
     try:
-        ids = [str(m["id"]) for m in json.loads(text)["data"]]
+        listed = {str(m["id"]): m for m in json.loads(client.key.hide(text))["data"]}
+        ids = list(listed)
     except (ValueError, KeyError, TypeError):
         raise Trouble("no model", "/v1/models is not in OpenAI's form") from None
     if not ids:
         raise Trouble("no model", "/v1/models lists none yet")
     for same in (lambda i: i == wanted, lambda i: i.rstrip("/").split("/")[-1] == wanted.rstrip("/").split("/")[-1]):
         if hits := [i for i in ids if same(i)]:
+            if pages is not None:
+                pages["/v1/models"] = {n: v for n, v in listed[hits[0]].items() if n not in ("created", "permission")}
             return hits[0]
     raise EvalkitError(f"the server serves {', '.join(ids[:5])}, not {wanted}",
                        f"name it: --model {ids[0]}, or --served-name {ids[0]} where only the name differs")  # fmt: skip
 
 
 async def probe(
-    client: Client, *, profile: Profile, wanted: str, endpoint: str, thinking: str, extra: Mapping[str, Any]
-) -> Found:
+    client: Client, *, profile: Profile, wanted: str, endpoint: str, thinking: str, extra: Mapping[str, Any],
+    temperature: float = 0.0,
+) -> Found:  # fmt: skip
     """All probes. Raises EvalkitError for a server that can't do what is asked, and Trouble where it fails."""
-    found = Found(model=await find_model(client, wanted))
+    found = Found()
+    found.model = await find_model(client, wanted, found.pages)
     await _version(client, profile, found)
     await _thinking(client, found, endpoint, thinking, extra)
+    await probe_sampling(client, found, endpoint, extra, temperature)
     await _bos(client, found, endpoint)
     if endpoint != "chat":
         await _has_template(client, found, endpoint)
@@ -107,11 +102,12 @@ async def _version(client: Client, profile: Profile, found: Found) -> None:
     for path in ("/server_info", "/get_server_info", "/version", "/props"):
         status, text = await client.page(path)
         try:
-            told = json.loads(text) if status == 200 else None
+            told = json.loads(client.key.hide(text)) if status == 200 else None
         except ValueError:
             continue
         if not isinstance(told, dict):
             continue
+        found.pages[path] = told
         if word := forced_by_server(profile, told):
             raise EvalkitError(f"the server's own settings have {word}: its acceptance is forced",
                                "start it without; forced acceptance is for speed runs")  # fmt: skip
@@ -198,11 +194,6 @@ async def _has_template(client: Client, found: Found, endpoint: str) -> None:
     found.notes.append(
         f"the server has a chat template and is asked on {endpoint}, without it: compare with no score of a chat"
     )
-
-
-def body(endpoint: str, model: str, text: str, tokens: int, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    request = Request(id="probe", prompt=text, params=SamplingParams(max_tokens=tokens))
-    return body_of(request, endpoint=endpoint, model=model, stream=False, send_stops=True, extra=extra or {})
 
 
 def count_special(text: str, counted: int, tokenizer: Any, endpoint: str) -> tuple[str, str]:

@@ -89,6 +89,9 @@ class Watch:
         last = await self._settled(FRESH) if patient else await self._source.read()
         if last is not None:
             self.snapshots.append(last)
+        elif self.snapshots:  # the server is gone: what it counted since the last read is lost
+            words = "the counters could not be read at the end: what was counted last is missing"
+            self.snapshots[-1] = replace(self.snapshots[-1], problems=(*self.snapshots[-1].problems, words))
 
     async def _keep_reading(self) -> None:
         every = EVERY

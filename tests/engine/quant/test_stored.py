@@ -24,8 +24,9 @@ from engine.quant import (
     nvfp4_global_scale,
 )
 from engine.quant.stored import StoredQuant
+from engine.shard import Share
 from engine.weights import load_target
-from tests.engine.checkpoints import copy
+from tests.engine.checkpoints import copy, part_of
 from tests.engine.tiny import Tiny, build
 
 Stored = tuple[dict[str, Tensor], Tensor]  # leaves beside X, and the matrix they stand for
@@ -44,7 +45,8 @@ def matrix(w: Tensor) -> Stored:
 
 def tiles(w: Tensor) -> Stored:
     codes, scales = encode_tiles(w)
-    return {"weight": codes, "weight_scale_inv": scales}, codes.float() * scales  # one tile: smaller than 128 x 128
+    factor = scales.repeat_interleave(128, 0)[: w.shape[0]].repeat_interleave(128, 1)[:, : w.shape[1]]
+    return {"weight": codes, "weight_scale_inv": scales}, codes.float() * factor
 
 
 def mxfp8(w: Tensor) -> Stored:
@@ -124,6 +126,27 @@ def test_codes_load_as_the_numbers_they_stand_for(
         torch.testing.assert_close(p, want[name], rtol=1e-6, atol=1e-9)
     assert "model.layers.0.self_attn.q_proj" in got.stored
     assert not any(n.endswith(("lm_head", "norm", "mlp.gate")) for n in got.stored)
+
+
+@pytest.fixture(scope="module")
+def shared_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target whose parts at tp=4 begin and end inside the blocks that share a scale: 96 of 128, 16 of 32 places."""
+    folder = tmp_path_factory.mktemp("shared_out")
+    return build(folder, heads=(8, 4), dense_intermediate_size=384, intermediate_size=64).target
+
+
+@pytest.mark.parametrize(("config", "store"), CASES, ids=lambda x: getattr(x, "__name__", None))
+def test_a_rank_decodes_its_part_to_the_same_numbers(
+    shared_out: Path, tmp_path: Path, config: dict[str, Any], store: Callable[[Tensor], Stored]
+) -> None:
+    codes, _ = quantised(shared_out, tmp_path, config, store)
+    whole = load_target(codes)
+    wanted = dict(whole.named_parameters())
+    for rank in range(4):
+        part = load_target(codes, share=Share(rank=rank, size=4))
+        for name, p in part.named_parameters():
+            assert torch.equal(p, part_of(name, wanted[name], whole.cfg, rank, 4)), name
+        assert part.stored == whole.stored
 
 
 def test_experts_in_a_format_of_their_own(wide: Path, tmp_path: Path) -> None:
