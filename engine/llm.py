@@ -18,6 +18,7 @@ from engine.config import EngineConfig, QuantMode
 from engine.draft import DRAFTERS, Drafter
 from engine.errors import EngineError
 from engine.graphs import Graphs
+from engine.kernels import Kernels
 from engine.kv_cache import KVCache, LayerSpec, bytes_per_token
 from engine.model import Target
 from engine.mono.path import MonoPath
@@ -69,13 +70,14 @@ class LLM:
     def _load(self, config: EngineConfig, drafter: Drafter | None) -> None:
         dtype = config.dtype if config.dtype != "auto" else "float32" if self.device.type == "cpu" else "bf16"
         self.quant = QuantMode.parse(config.quant, dtype)
+        self.kernels = Kernels.choose(config.kernels, self.device)
         self.tokenizer = Tokenizer(config.model)
         self.target = load_target(config.model, dtype=_TORCH[self.quant.dtype], device=str(self.device))
         shard_target(self.target, self.parallel)
         self.drafter = self._drafter(drafter) if config.k else None
         if self.drafter:
             shard_drafter(self.drafter, self.parallel)
-        self.online_quant = quantise_models(config, self.quant, _models(self.target, self.drafter))
+        self.online_quant = quantise_models(config, self.quant, _models(self.target, self.drafter), self.kernels)
         for module in (self.target, self.drafter.weights() if self.drafter else None):
             if module is not None:
                 sum_over_ranks(module, self.parallel)
@@ -84,8 +86,9 @@ class LLM:
         layers = _layers(self.target, self.drafter, self.quant)
         pages = config.num_pages or self._default_pages(bytes_per_token(layers))
         self.cache = KVCache(
-            layers, num_pages=pages, page_size=config.page_size, device=self.device, dtype=_TORCH[self.quant.dtype]
-        )
+            layers, num_pages=pages, page_size=config.page_size, device=self.device, dtype=_TORCH[self.quant.dtype],
+            kernels=self.kernels,
+        )  # fmt: skip
         if self.drafter:
             self.drafter.bind(self.cache, self.target.cfg.num_layers)
         self.pool = PagePool(pages, config.page_size, config.prefix_cache)
@@ -100,6 +103,8 @@ class LLM:
         """Totals since this LLM was made. verify_steps counts Steps with k >= 1; rows leave out padding.
 
         mono_steps and ordinary_steps part the decode ticks by the path that served them, see engine/mono/router.py.
+        kernels names the operations that Triton's kernels ran and those that plain torch did, kernels_steps counts the
+        decode ticks in which whatever has a kernel ran by it.
         Bytes are those of one rank.
         """
         run, plan = self.runner, self.scheduler
@@ -117,6 +122,8 @@ class LLM:
             "weight_bytes": sum(self.weights.nbytes.values()),
             "weight_cache_bytes": self.weights.cached,
             "fused_verify_topk_steps": run.fused_topk_steps,
+            "kernels_steps": run.kernels_steps,
+            "kernels": self.kernels.served(),
             **run.router.counters(),
             **(run.graphs.counters() if run.graphs else {}),
         }
@@ -162,6 +169,9 @@ class LLM:
         router = Router(config.k, config.graph_sizes, why)
         mono = None if why else MonoPath(self.target, self.cache)
         made = Runner(self.target, self.drafter, self.cache, config, router=router, mono=mono)
+        if config.graph_sizes and self.device.type == "cuda" and not self.kernels.triton:
+            raise EngineError(f"graphs is {config.graphs}, and no kernels run: plain torch waits for the GPU in every "
+                              "step, which no graph can hold", "use --graphs off, or --kernels auto")  # fmt: skip
         if config.graph_sizes and self.device.type == "cuda" and cfg.moe:
             raise EngineError(f"graphs is {config.graphs}, and the target has experts: how many rows each gets is read "
                               "on the host, which no graph can hold", "use --graphs off")  # fmt: skip

@@ -132,9 +132,11 @@ def _shard(module: nn.Module, cfg: ModelConfig, parallel: Parallel) -> None:
             child.gate_up = _columns_of(child.gate_up, _rows([(part, 1), (_after(part, child.down.in_features), 1)]))
             child.down = _row_parallel(child.down, part, parallel)
         elif isinstance(child, MoE):
+            assert isinstance(child.gate_up, Tensor) and isinstance(child.down, Tensor)
             size = child.down.shape[2]
             part = _span(size, parallel)
             rows = _rows([(part, 1), (_after(part, size), 1)])
+            child.register_buffer("down_amax", child.down.abs().amax(2, keepdim=True).float(), persistent=False)
             child.gate_up = nn.Parameter(child.gate_up[:, rows].contiguous(), requires_grad=False)
             child.down = nn.Parameter(child.down[..., part.start : part.stop].contiguous(), requires_grad=False)
 

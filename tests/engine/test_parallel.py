@@ -22,12 +22,15 @@ from engine.checkpoint_config import load_model_config
 from engine.draft.scripted import ScriptedDrafter
 from engine.errors import EngineError
 from engine.layers import MLP
+from engine.mode import QuantMode
 from engine.model import Target
 from engine.parallel import Parallel, RankLost, Stopped
+from engine.quant.apply import quantise_module
 from engine.quant.linear import QuantLinear
+from engine.quant.online import OnlineQuantConfig, linear_names, resolve
 from engine.shard import RowParallel, local_config, shard_target
 from engine.verify import Decision
-from engine.weights import load_target
+from engine.weights import load_target, target_names
 from tests.engine.tiny import Tiny, build, prompts, requests
 
 NEAR = 1e-4  # a first divergence at a top-two gap below this is a tie that rounding may turn
@@ -293,6 +296,25 @@ def test_ptpc_codes_are_those_of_the_whole_matrix(four: Tiny) -> None:
     assert torch.equal(ours.codes, theirs.codes[:, half:]) and torch.equal(ours.scales, theirs.scales)
     alone = QuantLinear(down.weight, "ptpc_fp8", act="fp8")
     assert not torch.equal(alone.scales, theirs.scales)
+
+
+def test_so_are_those_of_the_experts(four: Tiny) -> None:
+    mode, asked = QuantMode.parse("float32"), OnlineQuantConfig(global_format="ptpc_fp8")
+
+    def experts(parallel: Parallel) -> tuple[list[QuantLinear], list[QuantLinear]]:
+        target = load_target(four.target)
+        shard_target(target, parallel)
+        quantise_module(target, resolve(asked, linear_names(target, target_names(target.cfg))), mode=mode)
+        moe = _layer(target, 1).mlp
+        return [*moe.gate_up], [*moe.down]
+
+    (up, down), (whole_up, whole_down) = experts(Parallel(1, 2)), experts(Parallel())
+    for ours, theirs in zip(down, whole_down, strict=True):
+        assert torch.equal(ours.codes, theirs.codes[:, theirs.in_features // 2 :])
+        assert torch.equal(ours.scales, theirs.scales)
+    for ours, theirs in zip(up, whole_up, strict=True):
+        gate_and_up = torch.cat([codes[codes.shape[0] // 2 :] for codes in theirs.codes.chunk(2)])
+        assert torch.equal(ours.codes, gate_and_up)
 
 
 def test_what_does_not_divide_is_refused_before_anything_starts(four: Tiny, tiny: Tiny, tmp_path: Path) -> None:
