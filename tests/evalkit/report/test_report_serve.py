@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import sha256_json
 from evalkit.records import Run
 from evalkit.report import history
 from evalkit.report.serve import HOST, make_server
@@ -21,8 +22,11 @@ from tests.evalkit.report.makers import Reader, make_run
 
 def store(root: Path, run: Run, started: str) -> str:
     """The run on disk; returns its id."""
-    head = RunHead(cell=run.cell, fingerprint=run.fingerprint, provenance={**run.provenance, "started": started},
-                   expected=run.expected, task_size=run.task_size)  # fmt: skip
+    told = {name: value for name, value in run.fingerprint.items() if name != "hash"}
+    head = RunHead(
+        cell={**run.cell, "shots": told["shots"]}, fingerprint={**told, "hash": sha256_json(told)},
+        provenance={**run.provenance, "started": started}, expected=run.expected, task_size=run.task_size,
+    )  # fmt: skip
     with open_run(root, "run", head, fresh=True) as writer:
         for sample in run.samples:
             writer.add(sample, seconds=1.0)
