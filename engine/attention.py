@@ -10,6 +10,7 @@ stored a NaN is spoilt, and whoever sees NaN logits should stop.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +29,9 @@ class PagedAttend:
 
     Row at position p sees the keys at positions 0..p of its sequence; in a block-sparse layer, for each KV
     head those of the blocks that its index picks. Padding rows give zeros. Mask and pages are worked out
-    once here, for all layers. Layer i of the model is cache layer layer_offset + i. On a GPU engine.kernels
-    does this straight from the pages. longest: a bound of all contexts, or None to look (which waits for a GPU).
+    once here, for all layers. Layer i of the model is cache layer layer_offset + i. The cache's kernels do this
+    straight from the pages, where they serve a layer's formats. longest: a bound of all contexts, or None to look
+    (which waits for a GPU).
     """
 
     def __init__(
@@ -39,63 +41,66 @@ class PagedAttend:
         n, width = batch.positions.shape
         if longest is None:
             longest = int(batch.lengths.max()) if n else 0
-        pages = -(-longest // cache.page_size)
-        self.cache, self.layer_offset, self.width = cache, layer_offset, width
+        self.cache, self.kernels, self.layer_offset, self.width = cache, cache.kernels, layer_offset, width
         # Where all blocks fit, sparse is dense, and the index is stored but not asked.
-        self.sparse = sparse
+        self.sparse, self.longest = sparse, longest
         self.picks = picks_blocks(sparse, longest)
-        self.positions = batch.positions
+        self.positions, self.slots = batch.positions, batch.slots.flatten()
+        self.page_table = batch.page_table[:, : -(-longest // cache.page_size)].contiguous()
         self.chosen: Tensor | None = None  # additive mask of the last layer that picked
-        self.page_table = batch.page_table[:, :pages].contiguous()
-        self.slots = batch.slots.flatten()
-        self.longest, self.on_gpu = longest, kernels.use_triton(cache.device)
-        self.blocks: Tensor | None = None  # those of the last layer that picked, on a GPU
-        if self.on_gpu:
-            return
-        places = torch.arange(pages * cache.page_size, device=batch.positions.device)
-        self.hidden = places > batch.positions.unsqueeze(-1)  # bool [n, width, length]
-        padding = batch.positions.flatten() < 0
-        self.padding = padding.unsqueeze(1) if bool(padding.any()) else None
+        self.blocks: Tensor | None = None  # block ids of the last layer that picked, where a kernel did
         self.bias: Tensor | None = None
+
+    @cached_property
+    def hidden(self) -> Tensor:
+        """bool [n, width, length]: places after a row's own."""
+        places = torch.arange(self.page_table.shape[1] * self.cache.page_size, device=self.positions.device)
+        return places > self.positions.unsqueeze(-1)
+
+    @cached_property
+    def padding(self) -> Tensor | None:
+        """bool [rows, 1], None where there is none."""
+        padding = self.positions.flatten() < 0
+        return padding.unsqueeze(1) if bool(padding.any()) else None
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor:
         """q [n * width, heads, head_dim], k and v [n * width, kv_heads, head_dim] -> [n * width, heads * head_dim]."""
-        if self.on_gpu:
-            return self._on_gpu(layer, q, k, v, index)
-        self.cache.store(self.layer_offset + layer, self.slots, k, v)
+        at = self.layer_offset + layer
+        self.cache.store(at, self.slots, k, v)
         if index is not None:
-            self.cache.store_index(self.layer_offset + layer, self.slots, index.k)
-        keys, values = self.cache.gather(self.layer_offset + layer, self.page_table)
+            self.cache.store_index(at, self.slots, index.k)
+        cfg = self.sparse if self.picks and self.sparse is not None and self.sparse.layers[layer] else None
+        if self.kernels.takes("paged_attention", self._able(at)):
+            return self._by_kernels(layer, q, index, cfg)
+        keys, values = self.cache.gather(at, self.page_table)
         group = q.shape[1] // k.shape[1]
         if self.bias is None:
             self.bias = _grouped_bias(self.hidden, group, q.dtype)
-        bias = self.bias
-        if self.picks and self.sparse is not None and self.sparse.layers[layer]:
-            bias = self._picked(layer, index, self.sparse, group, q.dtype)
+        bias = self.bias if cfg is None else self._picked(layer, index, cfg, group, q.dtype)
         out = _grouped_sdpa(q, keys, values, bias, self.width)
         return out if self.padding is None else out.masked_fill_(self.padding, 0.0)
 
-    def _on_gpu(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None) -> Tensor:
-        """What __call__ does, by kernels over the pages."""
-        at, cfg = self.layer_offset + layer, self.sparse
+    def _able(self, at: int) -> bool:
+        """Whether there are kernels for a layer of the cache. Where one lacks them for its index, none picks by them:
+        a layer that shares a pick must find it in the form that it reads."""
+        index = {spec.index_format for spec in self.cache.layers if spec.index_dim} if self.picks else set()
+        return self.cache.layers[at].format in kernels.FORMATS and index <= set(kernels.INDEX_FORMATS)
+
+    def _by_kernels(self, layer: int, q: Tensor, index: Index | None, cfg: SparseConfig | None) -> Tensor:
+        """The rest of __call__, by kernels over the pages. cfg: of a layer that sees picked blocks alone."""
+        at = self.layer_offset + layer
         spec, pages = self.cache.layers[at], self.cache.pages(at)
-        kernels.store_kv(k, v, self.slots, pages, spec.format)
-        if index is not None:
-            kernels.store_index(index.k, self.slots, self.cache.index_pages(at), spec.index_format)
-        blocks = None
-        if self.picks and cfg is not None and cfg.layers[layer]:
-            if index is not None:
-                self.blocks = kernels.index_topk(
-                    index.q, self.cache.index_pages(at), spec.index_format, self.page_table, self.positions,
-                    block_size=cfg.block_size, topk=cfg.topk, init_blocks=cfg.init_blocks,
-                    local_blocks=cfg.local_blocks, max_length=self.longest,
-                )  # fmt: skip
-            if self.blocks is None:
-                raise RuntimeError(f"layer {layer} shares an index, and no layer before it has one")
-            blocks = self.blocks
+        if cfg is not None and index is not None and self.kernels.takes("index_topk"):
+            self.blocks = kernels.index_topk(
+                index.q, self.cache.index_pages(at), spec.index_format, self.page_table, self.positions,
+                block_size=cfg.block_size, topk=cfg.topk, init_blocks=cfg.init_blocks,
+                local_blocks=cfg.local_blocks, max_length=self.longest,
+            )  # fmt: skip
+        if cfg is not None and self.blocks is None:
+            raise RuntimeError(f"layer {layer} shares an index, and no layer before it has one")
         return kernels.paged_attention(
-            q, pages, spec.format, self.page_table, self.positions, max_length=self.longest, blocks=blocks,
-            block_size=cfg.block_size if cfg is not None and blocks is not None else 0,
+            q, pages, spec.format, self.page_table, self.positions, max_length=self.longest,
+            blocks=None if cfg is None else self.blocks, block_size=0 if cfg is None else cfg.block_size,
         )  # fmt: skip
 
     def _picked(self, layer: int, index: Index | None, cfg: SparseConfig, group: int, dtype: torch.dtype) -> Tensor:
@@ -104,6 +109,7 @@ class PagedAttend:
         A layer without an index of its own takes the pick of the last one that had it.
         """
         if index is not None:
+            self.kernels.takes("index_topk", False)
             n, width = self.positions.shape
             keys = self.cache.gather_index(self.layer_offset + layer, self.page_table)
             q = index.q.float().view(n, width * cfg.index_heads, cfg.index_dim)
@@ -139,17 +145,24 @@ class BlockAttend:
     def __init__(
         self, cache: KVCache, layer_offset: int, page_table: Tensor, context_lengths: Tensor, window: int = 0
     ) -> None:
-        pages = -(-int(context_lengths.max()) // cache.page_size) if len(context_lengths) else 0
+        self.longest = int(context_lengths.max()) if len(context_lengths) else 0
+        pages = -(-self.longest // cache.page_size)
         self.cache, self.layer_offset, self.n = cache, layer_offset, page_table.shape[0]
         self.page_table = page_table[:, :pages].contiguous()
-        places = torch.arange(pages * cache.page_size, device=page_table.device)
-        self.places, self.lengths, self.window = places, context_lengths, window
+        self.lengths, self.window = context_lengths, window
         self.bias: Tensor | None = None
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor:
         """q [n * T, heads, head_dim], k and v [n * T, kv_heads, head_dim] -> [n * T, heads * head_dim]."""
+        at = self.layer_offset + layer
+        fmt = self.cache.layers[at].format
+        if self.cache.kernels.takes("block_attention", fmt in kernels.FORMATS):
+            return kernels.block_attention(
+                q, k, v, self.cache.pages(at), fmt, self.page_table, self.lengths, max_length=self.longest,
+                window=self.window,
+            )  # fmt: skip
         width = q.shape[0] // max(self.n, 1)
-        keys, values = self.cache.gather(self.layer_offset + layer, self.page_table)
+        keys, values = self.cache.gather(at, self.page_table)
         keys = torch.cat((keys, k.view(self.n, width, *k.shape[1:])), dim=1)
         values = torch.cat((values, v.view(self.n, width, *v.shape[1:])), dim=1)
         if self.bias is None:
@@ -158,11 +171,12 @@ class BlockAttend:
 
     def _hidden(self, width: int) -> Tensor:
         """bool [n, width, length]: context that a row does not see."""
-        hidden = (self.places >= self.lengths.unsqueeze(-1)).unsqueeze(1).expand(-1, width, -1)
+        places = torch.arange(self.page_table.shape[1] * self.cache.page_size, device=self.lengths.device)
+        hidden = (places >= self.lengths.unsqueeze(-1)).unsqueeze(1).expand(-1, width, -1)
         if not self.window:
             return hidden
         rows = self.lengths.unsqueeze(-1) + torch.arange(width, device=self.lengths.device)
-        return hidden | (self.places <= rows.unsqueeze(-1) - self.window)
+        return hidden | (places <= rows.unsqueeze(-1) - self.window)
 
 
 class ChainAttend:

@@ -17,6 +17,7 @@ from engine.mono.router import check_demand
 
 __all__ = ["DTYPES", "MAX_K", "DraftConfig", "EngineConfig", "ModelConfig", "QuantMode", "nearest"]
 VERIFY = ("standard", "block", "forced")
+KERNELS = ("auto", "twin", "triton")
 MAX_K = 7  # the block size every shipped draft is trained at
 MAX_EXTERNAL_K = 32  # of a draft that an engine outside runs
 
@@ -36,7 +37,9 @@ class EngineConfig:
     `quant` is what QuantMode.parse takes. `online_quant_config` is ATOM's JSON, see engine.quant.online; "" quantises
     the weights as `quant` says. `mono`: "auto" lets Mono serve the decode steps that it covers (engine/mono/router.py),
     "require" refuses a configuration in which one could fall to the ordinary path; `mono_check` computes each of its
-    steps on both paths. `graphs`: off, atom, dense or sizes such as "1,2,4" that decode batches are padded to.
+    steps on both paths. `kernels`: "auto" runs Triton's on a GPU and plain torch elsewhere, "twin" plain torch
+    anywhere, "triton" refuses where they cannot run. `graphs`: off, atom, dense or sizes such as "1,2,4" that decode
+    batches are padded to.
     """
 
     model: Path
@@ -63,6 +66,7 @@ class EngineConfig:
     mono: str = "off"
     mono_check: bool = False
     graphs: str = "off"
+    kernels: str = "auto"  # auto | twin | triton
     threads: int = 0  # of all ranks together; 0: leave torch's own choice
     tp: int = 1  # ranks that share the model (tensor parallelism), a process and on a GPU a device each
     seed: int = 0
@@ -100,6 +104,9 @@ class EngineConfig:
 
     def _check_paths(self) -> None:
         sizes = self.graph_sizes
+        if self.kernels not in KERNELS:
+            hint = nearest(self.kernels, KERNELS)
+            raise EngineError(f"unknown kernels {self.kernels!r}", f"{hint}use one of {', '.join(KERNELS)}")
         if self.mono not in MONO_MODES:
             hint = nearest(self.mono, MONO_MODES)
             raise EngineError(f"unknown mono {self.mono!r}", f"{hint}use one of {', '.join(MONO_MODES)}")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine import kernels
+from engine.kernels import Kernels
 from engine.quant import FORMATS, INDEX_FORMATS, KVFormat
 
 
@@ -43,7 +45,8 @@ class KVCache:
     K and V lie side by side, so that one gather and one decode serve both. A spare page after the last
     takes the rows whose slot is -1; nothing reads it. Memory starts as zeros.
 
-    layers: one spec a layer. dtype: of what `gather` returns. Raises KeyError for an unknown format.
+    layers: one spec a layer. dtype: of what `gather` returns. kernels: who writes and reads pages, plain torch where
+    it is not given. Raises KeyError for an unknown format.
     """
 
     def __init__(
@@ -54,9 +57,10 @@ class KVCache:
         page_size: int,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        kernels: Kernels | None = None,
     ) -> None:
         self.layers, self.num_pages, self.page_size = tuple(layers), num_pages, page_size
-        self.device, self.dtype = torch.device(device), dtype
+        self.device, self.dtype, self.kernels = torch.device(device), dtype, kernels or Kernels()
         self.spare_slot = num_pages * page_size
         self._pages: list[tuple[Tensor, ...]] = [()] * len(self.layers)
         self._index: list[tuple[Tensor, ...]] = [()] * len(self.layers)
@@ -78,8 +82,11 @@ class KVCache:
 
     def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Encode k and v [rows, kv_heads, head_dim] into slots int64 [rows]; rows with slot -1 are ignored."""
+        spec = self.layers[layer]
+        if self.kernels.takes("store_kv", spec.format in kernels.FORMATS):
+            return kernels.store_kv(k, v, slots, self._pages[layer], spec.format)
         slots = torch.where(slots < 0, self.spare_slot, slots)
-        encoded = FORMATS[self.layers[layer].format].encode(torch.stack((k, v), dim=1))
+        encoded = FORMATS[spec.format].encode(torch.stack((k, v), dim=1))
         for pages, part in zip(self._pages[layer], encoded, strict=True):
             pages.flatten(0, 1).index_copy_(0, slots, part)
 
@@ -97,8 +104,12 @@ class KVCache:
 
     def store_index(self, layer: int, slots: Tensor, k: Tensor) -> None:
         """Encode index keys k [rows, index_dim] into slots int64 [rows]; rows with slot -1 are ignored."""
+        spec = self.layers[layer]
+        able = spec.index_format in kernels.INDEX_FORMATS and spec.index_dim <= kernels.WIDEST
+        if self.kernels.takes("store_index", able):
+            return kernels.store_index(k, slots, self._index[layer], spec.index_format)
         slots = torch.where(slots < 0, self.spare_slot, slots)
-        encoded = INDEX_FORMATS[self.layers[layer].index_format].encode(k)
+        encoded = INDEX_FORMATS[spec.index_format].encode(k)
         for pages, part in zip(self._index[layer], encoded, strict=True):
             pages.flatten(0, 1).index_copy_(0, slots, part)
 

@@ -19,6 +19,7 @@ from engine.config import EngineConfig, QuantMode
 from engine.draft import DRAFTERS, Drafter
 from engine.errors import EngineError
 from engine.graphs import Graphs
+from engine.kernels import Kernels
 from engine.kv_cache import KVCache, LayerSpec, bytes_per_token
 from engine.model import Target
 from engine.mono.path import MonoPath
@@ -70,13 +71,14 @@ class LLM:
     def _load(self, config: EngineConfig, drafter: Drafter | None) -> None:
         dtype = config.dtype if config.dtype != "auto" else "float32" if self.device.type == "cpu" else "bf16"
         self.quant = QuantMode.parse(config.quant, dtype)
+        self.kernels = Kernels.choose(config.kernels, self.device)
         self.tokenizer = Tokenizer(config.model)
         rank, size = self.parallel.rank, self.parallel.size
         share = Share(rank=rank, size=size, row_amax=size > 1 and scales_rows(config, self.quant))
         device = str(self.device)
         self.target = load_target(config.model, dtype=_TORCH[self.quant.dtype], device=device, share=share)
         self.drafter = self._drafter(drafter, share) if config.k else None
-        self.online_quant = quantise_models(config, self.quant, _models(self.target, self.drafter))
+        self.online_quant = quantise_models(config, self.quant, _models(self.target, self.drafter), self.kernels)
         sum_over_ranks(self.target, self.parallel)
         if self.drafter and drafter is None and (own := self.drafter.weights()):
             sum_over_ranks(own, self.parallel)
@@ -85,8 +87,9 @@ class LLM:
         layers = _layers(self.target, self.drafter, self.quant)
         pages = config.num_pages or self._default_pages(bytes_per_token(layers))
         self.cache = KVCache(
-            layers, num_pages=pages, page_size=config.page_size, device=self.device, dtype=_TORCH[self.quant.dtype]
-        )
+            layers, num_pages=pages, page_size=config.page_size, device=self.device, dtype=_TORCH[self.quant.dtype],
+            kernels=self.kernels,
+        )  # fmt: skip
         if self.drafter:
             self.drafter.bind(self.cache, self.target.cfg.num_layers)
         self.pool = PagePool(pages, config.page_size, config.prefix_cache)
@@ -101,6 +104,8 @@ class LLM:
         """Totals since this LLM was made. verify_steps counts Steps with k >= 1; rows leave out padding.
 
         mono_steps and ordinary_steps part the decode ticks by the path that served them, see engine/mono/router.py.
+        kernels names the operations that Triton's kernels ran and those that plain torch did, kernels_steps counts the
+        decode ticks in which whatever has a kernel ran by it.
         Bytes are those of one rank.
         """
         run, plan = self.runner, self.scheduler
@@ -118,6 +123,8 @@ class LLM:
             "weight_bytes": sum(self.weights.nbytes.values()),
             "weight_cache_bytes": self.weights.cached,
             "fused_verify_topk_steps": run.fused_topk_steps,
+            "kernels_steps": run.kernels_steps,
+            "kernels": self.kernels.served(),
             **run.router.counters(),
             **(run.graphs.counters() if run.graphs else {}),
         }
@@ -163,6 +170,9 @@ class LLM:
         router = Router(config.k, config.graph_sizes, why)
         mono = None if why else MonoPath(self.target, self.cache)
         made = Runner(self.target, self.drafter, self.cache, config, router=router, mono=mono)
+        if config.graph_sizes and self.device.type == "cuda" and not self.kernels.triton:
+            raise EngineError(f"graphs is {config.graphs}, and no kernels run: plain torch waits for the GPU in every "
+                              "step, which no graph can hold", "use --graphs off, or --kernels auto")  # fmt: skip
         if config.graph_sizes and self.device.type == "cuda" and cfg.moe:
             raise EngineError(f"graphs is {config.graphs}, and the target has experts: how many rows each gets is read "
                               "on the host, which no graph can hold", "use --graphs off")  # fmt: skip

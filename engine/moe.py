@@ -23,7 +23,13 @@ FEW = 8  # places (rows x chosen experts) up to which gathering weights is faste
 
 
 class MoE(nn.Module):
-    """Experts of one layer: [gate; up] and down of all of them in two stacked parameters."""
+    """Experts of one layer: [gate; up] and down of all of them in two stacked parameters.
+
+    Once quantised, a stack is a list of linear layers instead, one an expert.
+    """
+
+    gate_up: nn.Parameter | nn.ModuleList
+    down: nn.Parameter | nn.ModuleList
 
     def __init__(self, cfg: ModelConfig) -> None:
         super().__init__()
@@ -50,17 +56,25 @@ class MoE(nn.Module):
 
     def expert(self, index: int, x: Tensor) -> Tensor:
         """One expert's output [rows, hidden]."""
-        return F.linear(gated(F.linear(x, self.gate_up[index]), self.cfg), self.down[index])
+        return _product(self.down, index, gated(_product(self.gate_up, index, x), self.cfg))
 
     def forward(self, x: Tensor) -> Tensor:
         """[rows, hidden], by the way that is faster for so many rows."""
-        ids, weights = self.route(x)
-        few = ids.numel() <= FEW and not self.training
-        y = self.gathered(x, ids, weights) if few else self.by_expert(x, ids, weights)
+        y = self.routed(x, *self.route(x))
         return y if self.shared is None else y + self.shared(x)
 
+    def routed(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        """The routed sum [rows, hidden]."""
+        plain = isinstance(self.gate_up, Tensor) and isinstance(self.down, Tensor)
+        few = ids.numel() <= FEW and plain and not self.training
+        return self.gathered(x, ids, weights) if few else self.by_expert(x, ids, weights)
+
     def gathered(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        """The routed sum, each row's experts' weights copied side by side: no sort, but as many copies as places."""
+        """The routed sum, each row's experts' weights copied side by side: no sort, but as many copies as places.
+
+        Of stacked parameters alone.
+        """
+        assert isinstance(self.gate_up, Tensor) and isinstance(self.down, Tensor)
         rows, flat = x.shape[0], ids.flatten()
         wide = x.unsqueeze(1).expand(-1, self.chosen, -1).reshape(rows * self.chosen, -1, 1)
         inner = gated(torch.bmm(self.gate_up.index_select(0, flat), wide).squeeze(-1), self.cfg)
@@ -87,6 +101,11 @@ class MoE(nn.Module):
         moved: Any = self.correction_bias
         moved.data = bias.to(moved.device)
         return self
+
+
+def _product(stack: nn.Parameter | nn.ModuleList, index: int, x: Tensor) -> Tensor:
+    """x times the matrix of one expert."""
+    return F.linear(x, stack[index]) if isinstance(stack, Tensor) else stack[index](x)
 
 
 def reference_moe(moe: MoE, x: Tensor) -> Tensor:

@@ -19,9 +19,9 @@ from engine.mono.path import MonoPath, compare
 from engine.mono.router import Router
 from engine.prefix_cache import PageTable
 from engine.request import Gaps, Sequence
-from engine.sampling import Laws, Purpose, draw, probabilities, uniforms
+from engine.sampling import Laws, Purpose, probabilities, uniforms
 from engine.scheduler import Chunk, Plan
-from engine.verify import Decision, accept_block, accept_forced, accept_greedy, accept_sampled
+from engine.verify import Decision, accept_block, accept_forced
 
 
 class Runner:
@@ -39,6 +39,8 @@ class Runner:
         self.config, self.drafts_left_out = config, 0
         self.router, self.mono, self.check = router or Router(config.k, why_not="off"), mono, config.mono_check
         self.graphs: Graphs | None = None
+        self.kernels = cache.kernels
+        self.kernels_steps = 0  # decode steps in which a kernel ran whatever has one
         self.fused_topk_steps = 0  # verify steps whose K+1 rows were given their blocks by one reading of the index
         self.prefill_tokens = self.prefill_ticks = 0
         self.decode_ticks = self.decode_rows = self.verify_steps = 0
@@ -109,7 +111,7 @@ class Runner:
             seq.commit_first(t, gaps)
 
     def _decode(self, seqs: list[Sequence]) -> None:
-        laws = self._laws(seqs)
+        laws, other = self._laws(seqs), self.router.mono_steps + self.kernels.twin_calls
         starts = np.array([s.stored for s in seqs])  # each anchor's position
         wanted = [s.draft_room(self.k) for s in seqs]
         tables = page_tables([s.table for s in seqs], int(starts.max()) + 1 + max(wanted))
@@ -129,6 +131,8 @@ class Runner:
         decision = self._decide(logits, proposal, seqs, starts, laws)
         self.decode_ticks += 1
         self.decode_rows += int(counts.sum())
+        served = self.kernels.triton and other == self.router.mono_steps + self.kernels.twin_calls
+        self.kernels_steps += served
         asked = picks_blocks(self.target.cfg.sparse, int((starts + counts).max()))
         self.fused_topk_steps += asked and proposal is not None
         self._commit(seqs, ids, proposal, decision, self._gaps(logits))
@@ -167,7 +171,7 @@ class Runner:
             if laws is None:
                 return Decision(none, targets[:, 0])
             u = uniforms(laws.keys, starts + 1, 1, Purpose.TARGET).to(logits.device)
-            return Decision(none, draw(probabilities(logits, laws)[:, 0], u[:, 0]))
+            return Decision(none, self.kernels.draw(probabilities(logits, laws)[:, 0], u[:, 0]))
         k = proposal.tokens.shape[1]
         counts = None
         if min(proposal.counts) < k:
@@ -177,11 +181,11 @@ class Runner:
             u = uniforms(keys, starts + 1, 1, Purpose.FORCED).to(logits.device)
             return accept_forced(targets, proposal.tokens, u[:, 0], self.config.forced_length, counts)
         if laws is None:
-            return accept_greedy(targets, proposal.tokens, counts)
+            return self.kernels.accept_greedy(targets, proposal.tokens, counts)
         u_accept = uniforms(laws.keys, starts + 1, k, Purpose.ACCEPT).to(logits.device)
         u_token = uniforms(laws.keys, starts + 1, k + 1, Purpose.TARGET).to(logits.device)
         p = probabilities(logits, laws)
-        accept = accept_block if self.config.verify == "block" else accept_sampled
+        accept = accept_block if self.config.verify == "block" else self.kernels.accept_sampled
         return accept(p, proposal.probs, proposal.tokens, u_accept, u_token, counts)
 
     def _commit(

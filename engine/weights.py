@@ -70,13 +70,16 @@ def fill(
             for name, part, cut in zip(names[ours], _parts(module, ours), cuts, strict=True):  # before memory is taken
                 _check_shape(tensors.shape(name), name, _uncut(part, cut), folder)
             _with_memory(module, ours, dtype, device)
+            amax: list[Tensor] = []
             for name, part, cut in zip(names[ours], _parts(module, ours), cuts, strict=True):
-                if cut is not None and cut.dim == 1 and share.row_amax and ours.endswith(".weight"):
+                if cut is not None and cut.dim == 1 and share.row_amax:
                     found = _checked(tensors.pop(name), name, folder)
-                    _keep_amax(module, ours, found.to(part.dtype))
+                    amax.append(found.to(part.dtype).abs().amax(1, keepdim=True).float().to(part.device))
                     part.copy_(found[:, cut.start : cut.stop])
                 else:
                     part.copy_(_checked(tensors.pop(name, cut), name, folder))
+            if amax:
+                _keep_amax(module, ours, amax)
     left = [n for n, p in module.named_parameters() if p.is_meta]
     if left:
         raise RuntimeError(f"no tensor fills {left[0]}")
@@ -103,11 +106,13 @@ class Undrawn(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _keep_amax(module: nn.Module, name: str, matrix: Tensor) -> None:
-    """Note the largest magnitude of each row of a whole matrix, float32 [out, 1], beside this rank's columns of it."""
-    owner = module.get_submodule(name.removesuffix(".weight"))
-    device = module.get_parameter(name).device
-    owner.register_buffer("row_amax", matrix.abs().amax(1, keepdim=True).float().to(device), persistent=False)
+def _keep_amax(module: nn.Module, name: str, amax: list[Tensor]) -> None:
+    """Note the largest magnitude of each whole row of columns: float32 [out, 1] or [experts, out, 1]."""
+    if name.endswith(".weight"):
+        module.get_submodule(name.removesuffix(".weight")).register_buffer("row_amax", amax[0], persistent=False)
+    else:
+        owner, _, stack = name.rpartition(".")
+        module.get_submodule(owner).register_buffer(f"{stack}_amax", torch.stack(amax), persistent=False)
 
 
 def _with_memory(module: nn.Module, name: str, dtype: torch.dtype | None, device: str | torch.device | None) -> None:

@@ -250,7 +250,18 @@ def load_baseline(path: Path) -> Baseline:
         raise EvalkitError(f"{path} is no baseline ({type(e).__name__}: {e})", fix) from None
     if said != (found.n, found.correct) or len(data["rows"]) != found.n:
         raise EvalkitError(f"{path} says n, correct = {said}, its rows give {found.n}, {found.correct}", fix)
+    _check_head(path, found, fix)
     return found
+
+
+def _check_head(path: Path, found: Baseline, fix: str) -> None:
+    """What a baseline is of. One that does not say would fit any run."""
+    texts = {"run": found.run_id, "target": found.target, "task": found.task}
+    if odd := [name for name, value in texts.items() if not isinstance(value, str) or not value]:
+        raise EvalkitError(f"{path} has {texts[odd[0]]!r} as its {odd[0]}, expected text", fix)
+    told = found.fingerprint
+    if not isinstance(told, dict) or not all(told.get(name) for name in BASELINE_MARKS):
+        raise EvalkitError(f"{path} has a fingerprint without {' and '.join(BASELINE_MARKS)}", fix)
 
 
 def _read_variation(values: Mapping[str, Any] | None) -> Variation | None:

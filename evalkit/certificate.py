@@ -48,6 +48,12 @@ class Stored:
     name: str
     sha256: str
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(x, str) and x for x in (self.role, self.name, self.sha256)):
+            raise ValueError(f"a file it rests on has role {self.role!r}, name {self.name!r}, expected text")
+        if Path(self.name).name != self.name:
+            raise ValueError(f"a file it rests on is called {self.name!r}, expected a name without a folder")
+
     def __str__(self) -> str:
         return f"{self.role} {self.name}"
 
@@ -154,6 +160,8 @@ def read_certificate(path: Path) -> Certificate:
         values = read_json(path.read_text(encoding="utf-8"))
         if values["kind"] != "evalkit.certificate" or values["schema"] != CERTIFICATE_SCHEMA:
             raise ValueError(f"it is {values['kind']} of schema {values['schema']}")
+        if not isinstance(values["configuration"], dict) or not values["configuration"]:
+            raise ValueError("it has no configuration")
         times = [datetime.fromisoformat(values[name]) for name in ("issued", "expires")]
         if any(t.tzinfo is None for t in times):
             raise ValueError("a time without its zone")
@@ -227,11 +235,22 @@ def _verdict(cert: Certificate) -> list[str]:
     verdict = cert.body.get("verdict")
     if not isinstance(verdict, dict) or not isinstance(verdict.get("checks"), list) or not verdict["checks"]:
         return ["it holds no verdict"]
-    said = [verdict.get("outcome"), *(c.get("outcome") for c in verdict["checks"] if isinstance(c, dict))]
+    if not all(isinstance(c, dict) and isinstance(c.get("name"), str) for c in verdict["checks"]):
+        return ["it holds a check that is none"]
+    said = [verdict.get("outcome"), *(c.get("outcome") for c in verdict["checks"])]
     found = [] if all(o == Outcome.PASS.value for o in said) else ["its verdict is no pass"]
     if [r.name for r in cert.runs] != [verdict.get("run_id")]:
         found.append("its verdict is on another run than it names")
+    roles = {s.role for s in cert.standards}
+    for name, role in (("accuracy", "baseline"), ("accepted length", "golden")):
+        if role not in roles and any(c["name"] == name and _compared(c) for c in verdict["checks"]):
+            found.append(f"it was judged by {name} and names no {role}")
     return found
+
+
+def _compared(check: Mapping[str, Any]) -> bool:
+    numbers = check.get("numbers")
+    return isinstance(numbers, dict) and bool(numbers.get("compared"))
 
 
 def _margins(cert: Certificate, largest: Mapping[str, float]) -> list[str]:

@@ -54,6 +54,7 @@ Mono = Annotated[
     str, typer.Option(help="Fused path for steps of few rows: auto, off, or require it.  [default: the preset's]")
 ]
 Graphs = Annotated[str, typer.Option(help="Pad decode batches for graphs: off, atom, dense, or sizes 1,2,4.")]
+Kernels = Annotated[str, typer.Option(help="auto: Triton's on a GPU; twin: plain torch; triton: refuse without them.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
 Verify = Annotated[str, typer.Option(help="standard, or block: the block as a whole.  [default: standard]")]
 ForcedLength = Annotated[float, typer.Option("--forced-length", help="Draw acceptance with this mean accepted length; "
@@ -101,6 +102,7 @@ def run(
     prefix_cache: PrefixCache = True,
     mono: Mono = "",
     graphs: Graphs = "off",
+    kernels: Kernels = "auto",
     runs_dir: RunsDir = Path("runs"),
     stop_early: Annotated[bool, typer.Option("--stop-early", help="End as soon as the accuracy is decided.")] = False,
     baseline: BaselineOpt = None,
@@ -152,7 +154,8 @@ def run(
         task=task, model=model, draft=draft, k=k, quant=quant, draft_width=draft_width, batch=batch, threads=threads,
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
-        online_quant_config=online_quant_config, server=spec, mono=mono, graphs=graphs, tp=1 if spec else tp,
+        online_quant_config=online_quant_config, server=spec, mono=mono, graphs=graphs, kernels=kernels,
+        tp=1 if spec else tp,
         verify=verify, forced_length=forced_length, confidence_threshold=confidence_threshold, verify_rows=verify_rows,
     )  # fmt: skip
     baseline = _asked_to_judge(cell, runs_dir, gate=gate, baseline=baseline, margin=margin)

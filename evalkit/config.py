@@ -105,6 +105,7 @@ class Cell:
         batch: int | None = None,
         mono: str = "",
         graphs: str = "off",
+        kernels: str = "auto",
         threads: int = 0,
         tp: int = 1,
         device: str = "auto",
@@ -127,8 +128,9 @@ class Cell:
         `forced_length` is given, which makes it forced. `batch` is 64 unless given, and with a preset that is a band of
         concurrency the most requests of the band.
         """
-        if server is not None and (mono, graphs) != ("", "off"):
-            raise EvalkitError("--mono and --graphs are of the built-in engine", "leave them away, or use --server-arg")
+        if server is not None and (mono, graphs, kernels) != ("", "off", "auto"):
+            raise EvalkitError("--mono, --graphs and --kernels are of the built-in engine",
+                               "leave them away, or use --server-arg")  # fmt: skip
         if server is None:
             target, model_path = resolve_target(model)
             name, spec = resolve_draft(draft)
@@ -157,6 +159,7 @@ class Cell:
             max_batch=band_batch(quant) if batch is None else batch,
             mono=mono or band_mono(quant),
             graphs=graphs,
+            kernels=kernels,
             prefix_cache=prefix_cache,
             threads=threads,
             tp=tp,

@@ -76,6 +76,9 @@ def path_rows(run: Run) -> list[tuple[str, str]]:
         rows.append(("Mono", f"{100 * share:.1f} % of {total} decode steps" + (f"  (refused{why[1:]})" if why else "")))
     if isinstance(fused := told.get("fused_verify_topk_steps"), int) and fused:
         rows.append(("fused verify top-k", f"{fused} of {total} decode steps"))
+    if isinstance(ops := told.get("kernels"), dict) and ops.get("triton"):
+        other = f"; plain torch for {', '.join(ops['twin'])}" if ops.get("twin") else ""
+        rows.append(("kernels", f"Triton in {told.get('kernels_steps')} of {total} decode steps{other}"))
     if isinstance(hits := told.get("graph_hits"), int):
         rows.append(("graph sizes", f"{hits} hits, {told.get('graph_misses')} misses, "
                      f"{told.get('graph_padding_rows')} padding rows"))  # fmt: skip

@@ -32,8 +32,10 @@ SERVED = (
     "target_sha", "tokenizer_sha", "draft_method", "draft_sha", "k", "draft_width", "quant", "dtype", "device",
 )  # fmt: skip
 # Of the cell: settings of the engine. Paths are in the hashes above; threads and memory are the machine's.
-FLAGS = ("max_batch", "max_batched_tokens", "max_model_len", "page_size", "prefix_cache", "mono", "graphs", "tp")
-BEFORE = {"mono": "off", "graphs": "off", "tp": 1}  # of runs stored before the engine had a choice
+FLAGS = (
+    "max_batch", "max_batched_tokens", "max_model_len", "page_size", "prefix_cache", "mono", "graphs", "kernels", "tp",
+)  # fmt: skip
+BEFORE = {"mono": "off", "graphs": "off", "kernels": "auto", "tp": 1}  # of runs stored before the engine had a choice
 # How drafts are accepted, with what a run is that does not say: facts that are recorded where they are not this.
 VERIFY = {"verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0}
 PACKAGES = ("torch", "triton")

@@ -104,7 +104,8 @@ def run_cell(
             notes += check_template(task, getattr(engine, "chat_template", False))
             notes += check_tokens(task, getattr(engine, "encode", None), getattr(engine, "context", 0))
             head, stopper = _head(cell, task, engine, notes), None
-            _refuse_other(baseline, head)
+            if not cell.stop_early:  # whose rule refuses it itself
+                _refuse_other(baseline, head)
             if cell.stop_early:
                 stopper = _stopper(cell, task, head, baseline, spec)
                 head = replace(head, fingerprint=provenance.extend(head.fingerprint, stop_early=asdict(stopper.told())))

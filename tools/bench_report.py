@@ -109,7 +109,7 @@ def with_table(document: str, told: str) -> str:
 def copies(source: Path, count: int, folder: Path) -> Path:
     """A run whose samples are those of `source` again and again, each a document of its own."""
     lines = (source / "samples.jsonl").read_bytes().splitlines()
-    digest, folder_file = hashlib.sha256(), folder / "samples.jsonl"
+    digest, folder_file, tokens = hashlib.sha256(), folder / "samples.jsonl", 0
     folder.mkdir(parents=True)
     with folder_file.open("wb") as file:
         for i in range(count):
@@ -119,10 +119,11 @@ def copies(source: Path, count: int, folder: Path) -> Path:
                 row["doc_hash"] = hashlib.sha256(f"{row['doc_hash']} {i}".encode()).hexdigest()
             line = json.dumps(row).encode() + b"\n"
             digest.update(line)
+            tokens += row.get("tokens", 0)
             file.write(line)
     head = json.loads((source / "run.json").read_text(encoding="utf-8"))
     head |= {"id": folder.name, "samples": count, "expected": count, "task_size": count,
-             "samples_sha256": digest.hexdigest()}  # fmt: skip
+             "output_tokens": tokens, "samples_sha256": digest.hexdigest()}  # fmt: skip
     (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
     return folder
 

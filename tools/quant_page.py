@@ -48,8 +48,10 @@ first match counts), `exclude_layer` (one pattern or a list). Layers go by the c
 exclusion is a name, a name's beginning up to a dot, a glob, or `re:` and a regular expression. A pattern that matches
 no layer is told. Two things differ from ATOM: a layer pattern without `*` is a name or its beginning, and embeddings,
 `lm_head`, routers and the draft's `fc`, Markov and confidence heads are never quantised. Without this option a mode's
-`w=` quantises all linear layers but those below `block_sparse_moe`. A run's record has what was done as
-`online_quant_info`.
+`w=` quantises all linear layers but those below `block_sparse_moe`, as the published recipe does. With it experts are
+quantised unless they are excluded: the stacks of a layer answer to `...block_sparse_moe.experts` and to their matrices
+(`experts.0.w1`), and all matrices of a stack must agree. What was stored as MXFP4 stays. A run's record has what was
+done as `online_quant_info`.
 
 On a CPU the engine keeps each quantised weight decoded beside its codes, since decoding takes longer than the product;
 the run's counters have it apart (`weight_bytes`, `weight_cache_bytes`).

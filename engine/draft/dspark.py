@@ -18,10 +18,11 @@ from engine.draft import Drafter, Proposal
 from engine.draft.block import BlockDraft, DraftBlock
 from engine.dspark_config import ships_draft
 from engine.errors import EngineError
+from engine.kernels import markov_greedy, markov_logits
 from engine.kv_cache import KVCache
 from engine.model import Target
 from engine.request import Sequence
-from engine.sampling import Laws, Purpose, draw, probabilities, uniforms
+from engine.sampling import Laws, Purpose, probabilities, uniforms
 from engine.shard import WHOLE, Share
 from engine.weights import load_draft
 
@@ -97,6 +98,12 @@ class DSparkDrafter(Drafter):
                     whole[rows, :keep] = piece
         return DraftBlock(tokens, probs, confidence)
 
+    def _vanilla_head(self) -> tuple[Tensor, Tensor] | None:
+        """Both matrices [vocab, rank] of a Markov head that has no more to it, the one kind with a kernel."""
+        cfg = self.draft.cfg
+        vanilla = cfg.markov_rank and cfg.markov_head == "vanilla"
+        return (self.draft.markov_in.weight, self.draft.markov_out.weight) if vanilla else None
+
     def _blocks(self, seqs: list[Sequence], width: int, keep: int, page_table: Tensor, laws: Laws | None) -> DraftBlock:
         """The first `keep` drafts of blocks of `width` slots, one for each sequence."""
         draft, device = self.draft, page_table.device
@@ -112,13 +119,20 @@ class DSparkDrafter(Drafter):
         u = None if laws is None else uniforms(laws.keys, starts + 1, keep, Purpose.DRAFT).to(device)
 
         chain, laws_used, state = [anchors], [], None
-        for i in range(keep):
-            logits, state = draft.markov_step(base[:, i], hidden[:, i], chain[-1], state)
+        kernels, head = self.cache.kernels, self._vanilla_head()
+        fused = head is not None and kernels.takes("markov")
+        if head is not None and fused and laws is None:
+            chain += markov_greedy(base, anchors, *head).unbind(1)
+        for i in range(keep if len(chain) == 1 else 0):
+            if head is not None and fused:
+                logits = markov_logits(base[:, i], chain[-1], *head)
+            else:
+                logits, state = draft.markov_step(base[:, i], hidden[:, i], chain[-1], state)
             if laws is None or u is None:
                 chain.append(logits.argmax(-1))
             else:
                 laws_used.append(probabilities(logits, laws))
-                chain.append(draw(laws_used[-1], u[:, i]))
+                chain.append(kernels.draw(laws_used[-1], u[:, i]))
         tokens = torch.stack(chain, dim=1)
         confidence = None
         if draft.confidence is not None:

@@ -26,7 +26,7 @@ from engine.errors import EngineError
 from engine.kv_cache import KVCache
 from engine.model import Target
 from engine.request import Sequence
-from engine.sampling import Laws, Purpose, draw, probabilities, uniforms
+from engine.sampling import Laws, Purpose, probabilities, uniforms
 from engine.shard import WHOLE, Share
 
 
@@ -92,7 +92,7 @@ class Eagle3Drafter(Drafter):
                 token = logits.argmax(-1)
             else:
                 probs.append(probabilities(logits, laws))
-                token = draw(probs[-1], u[:, i])
+                token = self.cache.kernels.draw(probs[-1], u[:, i])
             tokens.append(token)
         laws_used = torch.stack(probs, dim=1) if probs else None
         return Proposal(tokens=torch.stack(tokens, dim=1), counts=counts, probs=laws_used)

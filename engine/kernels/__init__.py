@@ -1,4 +1,8 @@
-"""The engine's kernels: Triton on a GPU, their plain-torch twins elsewhere. Importing this imports no Triton.
+"""The engine's kernels: Triton on a GPU, their plain-torch twins elsewhere, as `Kernels` decides.
+
+The functions here are the kernels, and importing this imports no Triton; `reference` has their twins, same
+arguments and results, written to be read. Where the engine has a batched way of its own in torch (`KVCache`,
+`PagedAttend`, `BlockAttend`, `QuantLinear`, `verify`, `sampling`), that is what runs in place of a kernel.
 
 Pages are those of engine/kv_cache.py: parts [num_pages + 1, page_size, 2, kv_heads, width], K before V; index
 pages are parts [num_pages + 1, page_size, width]. A page table is int64 [n, pages]; positions are int64
@@ -14,45 +18,107 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from engine.kernels import reference
+from engine import sampling, verify
+from engine.errors import EngineError
 from engine.verify import MIN_MASS, Decision
+
+FORMATS = ("float32", "bf16", "fp8", "nvfp4")  # of keys and values; others (fp8_fnuz, a global scale) have no kernel
+INDEX_FORMATS = ("float32", "bf16", "fp8", "fp4_nv", "fp4_mx")
+WIDEST = 256  # numbers of an index key or head; a draft's wider vectors, kept in an index place, take the twin
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def use_triton(device: torch.device | str) -> bool:
-    """Whether kernels run on this device: an NVIDIA or AMD GPU (torch calls both "cuda"), with Triton installed."""
-    return torch.device(device).type == "cuda" and _has_triton()
+class Kernels:
+    """Which of an engine's operations Triton's kernels run: the one place where that is decided.
+
+    An engine makes one of these and hands it to what stores, attends, multiplies, drafts and verifies. It notes who
+    ran what, which goes into the run's record.
+    """
+
+    def __init__(self, triton: bool = False) -> None:
+        self.triton = triton
+        self.twin_calls = 0
+        self._served: dict[str, set[str]] = {"triton": set(), "twin": set()}
+
+    @classmethod
+    def choose(cls, word: str, device: torch.device | str) -> Kernels:
+        """The choice of EngineConfig.kernels on a device.
+
+        "auto" takes Triton on a GPU (torch calls AMD's "cuda" too) where it is installed, "twin" plain torch anywhere,
+        "triton" the kernels or nothing: raises EngineError where they cannot run. On a CPU they run in Triton's
+        interpreter, if that was asked for before Triton was imported.
+        """
+        gpu = torch.device(device).type == "cuda"
+        if word == "auto":
+            return cls(gpu and has_triton())
+        if word == "triton" and not has_triton():
+            raise EngineError("kernels is triton, and Triton is not installed", "use --kernels auto")
+        if word == "triton" and not gpu and not _interpreted():
+            kind = torch.device(device).type
+            raise EngineError(f"kernels is triton, and the device is {kind}: Triton runs on a GPU",
+                              "use --kernels auto, or set TRITON_INTERPRET=1 to interpret them, slowly")  # fmt: skip
+        return cls(word == "triton")
+
+    def takes(self, op: str, able: bool = True) -> bool:
+        """Whether a kernel runs `op` this time; notes who does. able: there is a kernel for what is asked."""
+        fast = self.triton and able
+        self._served["triton" if fast else "twin"].add(op)
+        self.twin_calls += not fast
+        return fast
+
+    def served(self) -> dict[str, list[str]]:
+        """Operations that have run so far, by who ran them: "triton" and "twin". One may be in both."""
+        return {who: sorted(ops) for who, ops in self._served.items()}
+
+    def draw(self, weights: Tensor, u: Tensor) -> Tensor:
+        """sampling.draw of weights [rows, vocab]."""
+        return draw(weights, u) if self.takes("draw") else sampling.draw(weights, u)
+
+    def accept_greedy(self, targets: Tensor, drafts: Tensor, counts: Tensor | None) -> Decision:
+        """verify.accept_greedy."""
+        if not self.takes("accept_greedy"):
+            return verify.accept_greedy(targets, drafts, counts)
+        return accept_greedy(targets, drafts, _all_of(drafts) if counts is None else counts)
+
+    def accept_sampled(
+        self, p: Tensor, q: Tensor | None, drafts: Tensor, u_accept: Tensor, u_token: Tensor, counts: Tensor | None
+    ) -> Decision:
+        """verify.accept_sampled."""
+        if not self.takes("accept_sampled"):
+            return verify.accept_sampled(p, q, drafts, u_accept, u_token, counts)
+        return accept_sampled(p, q, drafts, u_accept, u_token, _all_of(drafts) if counts is None else counts)
 
 
-KERNEL_FORMATS = ("float32", "bf16", "fp8", "nvfp4")  # others (fp8_fnuz, a global scale) take the twin on any device
-FP4_INDEX = {"fp4_nv": "nvfp4", "fp4_mx": "mxfp4"}  # an index format -> the number format of its vectors
+def _interpreted() -> bool:
+    from engine.kernels import launch
+
+    return launch.interpreted()
+
+
+def _all_of(drafts: Tensor) -> Tensor:
+    """counts int64 [n] of whole blocks."""
+    return torch.full_like(drafts[:, 0], drafts.shape[1])
 
 
 def store_kv(k: Tensor, v: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
-    """Encode k and v [rows, kv_heads, head_dim] in a format of quant.FORMATS into slots int64 [rows]; -1: nowhere."""
-    if use_triton(k.device) and fmt in KERNEL_FORMATS:
-        from engine.kernels import store
+    """Encode k and v [rows, kv_heads, head_dim] in a format of FORMATS into slots int64 [rows]; -1: nowhere."""
+    from engine.kernels import store
 
-        return store.store_kv(k, v, slots, pages, fmt)
-    return reference.store_kv(k, v, slots, pages, fmt)
+    store.store_kv(k, v, slots, pages, fmt)
 
 
 def store_index(index_k: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
-    """Encode index keys [rows, width] into slots int64 [rows]; -1 writes nothing.
+    """Encode index keys [rows, width] in a format of INDEX_FORMATS into slots int64 [rows]; -1 writes nothing.
 
-    fmt: one of quant.INDEX_FORMATS, as fp8 (a saturating cast, no scale), fp4_nv (blocks of 16, E4M3 scales) or fp4_mx
-    (32, E8M0).
+    fp8 is a saturating cast without a scale; fp4_nv has blocks of 16 with E4M3 scales, fp4_mx of 32 with E8M0.
     """
-    fmt = FP4_INDEX.get(fmt, fmt)
-    if use_triton(index_k.device):
-        from engine.kernels import store
+    from engine.kernels import store
 
-        return store.store_index(index_k, slots, pages, fmt)
-    return reference.store_index(index_k, slots, pages, fmt)
+    store.store_index(index_k, slots, pages, fmt)
 
 
 def paged_attention(
@@ -72,22 +138,41 @@ def paged_attention(
     blocks: int32 [rows, kv_heads, topk] or None for all: block ids of `block_size` tokens, those in use first,
     then -1; the row then sees only tokens of these blocks, for all query heads of the KV head.
     """
-    if use_triton(q.device) and fmt in KERNEL_FORMATS:
-        from engine.kernels import attention as chosen
-    else:
-        chosen = reference
-    return chosen.paged_attention(
+    from engine.kernels import attention
+
+    return attention.paged_attention(
         q, pages, fmt, page_table, positions, max_length=max_length, blocks=blocks, block_size=block_size
     )
 
 
+def block_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pages: tuple[Tensor, ...],
+    fmt: str,
+    page_table: Tensor,
+    lengths: Tensor,
+    *,
+    max_length: int,
+    window: int = 0,
+) -> Tensor:
+    """[n * T, heads * head_dim] of a draft's blocks: q [n * T, heads, head_dim], k and v [n * T, kv_heads, head_dim].
+
+    Row j of a sequence sees the keys in its pages at 0..lengths-1 (int64 [n]), with `window` only those from
+    lengths + j - window + 1 on, and all T rows of its own block, as k and v give them. max_length: at least every
+    length.
+    """
+    from engine.kernels import block
+
+    return block.block_attention(q, k, v, pages, fmt, page_table, lengths, max_length=max_length, window=window)
+
+
 def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Codes float8_e4m3fn [m, k] and scale float32 [m, 1] = amax / 448 (1 for a zero row) of x [m, k]."""
-    if use_triton(x.device):
-        from engine.kernels import linear
+    from engine.kernels import linear
 
-        return linear.quantise_rows(x)
-    return reference.quantise_rows(x)
+    return linear.quantise_rows(x)
 
 
 def ptpc_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
@@ -95,11 +180,9 @@ def ptpc_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, dtype: t
 
     x, w: float8_e4m3fn [m, k] and [n, k]; x_scale, w_scale: float32 [m, 1] and [n, 1].
     """
-    if use_triton(x.device):
-        from engine.kernels import linear
+    from engine.kernels import linear
 
-        return linear.ptpc_matmul(x, x_scale, w, w_scale, dtype)
-    return reference.ptpc_matmul(x, x_scale, w, w_scale, dtype)
+    return linear.ptpc_matmul(x, x_scale, w, w_scale, dtype)
 
 
 def index_topk(
@@ -122,12 +205,9 @@ def index_topk(
     sees 1e29, whatever they hold. Order: score descending, id ascending. All rows of a sequence (K+1 of a
     verification) share one reading of its index blocks; each has its own causal length and list.
     """
-    fmt = FP4_INDEX.get(fmt, fmt)
-    if use_triton(iq.device):
-        from engine.kernels import index as chosen
-    else:
-        chosen = reference
-    return chosen.index_topk(
+    from engine.kernels import index
+
+    return index.index_topk(
         iq, pages, fmt, page_table, positions, block_size=block_size, topk=topk, init_blocks=init_blocks,
         local_blocks=local_blocks, max_length=max_length,
     )  # fmt: skip
@@ -138,46 +218,36 @@ def markov_greedy(base: Tensor, anchors: Tensor, w_in: Tensor, w_out: Tensor) ->
 
     base: [n, K, vocab]; anchors: int64 [n]; w_in, w_out: [vocab, rank]. Sums are float32.
     """
-    if use_triton(base.device):
-        from engine.kernels import sample
+    from engine.kernels import sample
 
-        return sample.markov_greedy(base, anchors, w_in, w_out)
-    return reference.markov_greedy(base, anchors, w_in, w_out)
+    return sample.markov_greedy(base, anchors, w_in, w_out)
 
 
 def markov_logits(base: Tensor, previous: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
     """float32 [n, vocab] base + w_out . w_in[previous], for one sampled step; base [n, vocab], previous int64 [n]."""
-    if use_triton(base.device):
-        from engine.kernels import sample
+    from engine.kernels import sample
 
-        return sample.markov_logits(base, previous, w_in, w_out)
-    return reference.markov_logits(base, previous, w_in, w_out)
+    return sample.markov_logits(base, previous, w_in, w_out)
 
 
 def draw(weights: Tensor, u: Tensor) -> Tensor:
     """int64 [rows]: sampling.draw of weights float32 [rows, vocab] and u float64 [rows]."""
-    if use_triton(weights.device):
-        from engine.kernels import sample
+    from engine.kernels import sample
 
-        return sample.draw(weights, u)
-    return reference.draw(weights, u)
+    return sample.draw(weights, u)
 
 
 def accept_greedy(targets: Tensor, drafts: Tensor, counts: Tensor) -> Decision:
-    """verify.accept_greedy: targets int64 [n, K+1], drafts int64 [n, K], counts int64 [n]."""
-    if use_triton(drafts.device) and drafts.shape[1]:
-        from engine.kernels import sample
+    """verify.accept_greedy: targets int64 [n, K+1], drafts int64 [n, K], K >= 1, counts int64 [n]."""
+    from engine.kernels import sample
 
-        return Decision(*sample.accept_greedy(targets, drafts, counts))
-    return Decision(*reference.accept_greedy(targets, drafts, counts))
+    return Decision(*sample.accept_greedy(targets, drafts, counts))
 
 
 def accept_sampled(
     p: Tensor, q: Tensor | None, drafts: Tensor, u_accept: Tensor, u_token: Tensor, counts: Tensor
 ) -> Decision:
-    """verify.accept_sampled with its arguments; the uniforms are float64, so every draw is given."""
-    if use_triton(p.device) and drafts.shape[1]:
-        from engine.kernels import sample
+    """verify.accept_sampled with its arguments, K >= 1; the uniforms are float64, so every draw is given."""
+    from engine.kernels import sample
 
-        return Decision(*sample.accept_sampled(p, q, drafts, u_accept, u_token, counts, MIN_MASS))
-    return Decision(*reference.accept_sampled(p, q, drafts, u_accept, u_token, counts))
+    return Decision(*sample.accept_sampled(p, q, drafts, u_accept, u_token, counts, MIN_MASS))

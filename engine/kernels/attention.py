@@ -27,6 +27,52 @@ LOG2_E = 1.4426950408889634
 NOWHERE = tl.constexpr(2**31 - 1)
 
 
+@triton.jit
+def load_wide(vectors, at, D: tl.constexpr, PACKED: tl.constexpr, live):
+    """Plain vectors at `vectors` [R, 1], where live [R, 1]: both halves [R, P], of even and of odd places if PACKED."""
+    if PACKED:
+        inside = live & (at < D // 2)[None, :]
+        low = tl.load(vectors + 2 * at[None, :], mask=inside, other=0.0)
+        high = tl.load(vectors + 2 * at[None, :] + 1, mask=inside, other=0.0)
+    else:
+        low = tl.load(vectors + at[None, :], mask=live & (at < D)[None, :], other=0.0)
+        high = low
+    return low, high
+
+
+@triton.jit
+def softmax_step(score, best, mass):
+    """Weights of score [M, N] against the largest so far, what to shrink earlier sums by, and best and mass after."""
+    higher = tl.maximum(best, tl.max(score, 1))
+    top = tl.where(higher == float("-inf"), 0.0, higher)  # nothing seen yet: exp2(-inf - 0) is 0, not NaN
+    weight = tl.exp2(score - top[:, None])
+    shrink = tl.exp2(best - top)
+    return weight, shrink, higher, mass * shrink + tl.sum(weight, 1)
+
+
+@triton.jit
+def store_rows(out, partial, stats, acc_low, acc_high, best, mass, place, split, splits, real, at, D: tl.constexpr,
+               PACKED: tl.constexpr, SPLIT: tl.constexpr):  # fmt: skip
+    """Finished rows into out [rows * heads, D], or with SPLIT a part of them into partial and stats."""
+    if not SPLIT:
+        inverse = tl.where(mass == 0.0, 0.0, 1.0 / tl.where(mass == 0.0, 1.0, mass))
+        target = out
+    else:
+        inverse = tl.full(mass.shape, 1.0, tl.float32)
+        place = place * splits + split
+        tl.store(stats + 2 * place, best, mask=real)
+        tl.store(stats + 2 * place + 1, mass, mask=real)
+        target = partial
+    to = target + place[:, None] * D
+    kind: tl.constexpr = target.dtype.element_ty
+    if PACKED:
+        mask = real[:, None] & (at < D // 2)[None, :]
+        tl.store(to + 2 * at[None, :], (acc_low * inverse[:, None]).to(kind), mask=mask)
+        tl.store(to + 2 * at[None, :] + 1, (acc_high * inverse[:, None]).to(kind), mask=mask)
+    else:
+        tl.store(to + at[None, :], (acc_low * inverse[:, None]).to(kind), mask=real[:, None] & (at < D)[None, :])
+
+
 @triton.jit(do_not_specialize=["width", "tiles", "pages", "chunk", "splits", "kv_heads"])
 def attend_kernel(q, out, partial, stats, codes, scales, page_table, positions, blocks, width, tiles, pages, chunk,
                   splits, kv_heads, softmax_scale, FORMAT: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
@@ -45,12 +91,7 @@ def attend_kernel(q, out, partial, stats, codes, scales, page_table, positions, 
 
     at = tl.arange(0, P)
     q_at = q + ((row * kv_heads + head) * GROUP + m % GROUP)[:, None] * D
-    if FORMAT == "nvfp4":
-        q_low = tl.load(q_at + 2 * at[None, :], mask=(at < WIDTH)[None, :], other=0.0)
-        q_high = tl.load(q_at + 2 * at[None, :] + 1, mask=(at < WIDTH)[None, :], other=0.0)
-    else:
-        q_low = tl.load(q_at + at[None, :], mask=(at < WIDTH)[None, :], other=0.0)
-        q_high = q_low
+    q_low, q_high = load_wide(q_at, at, D, FORMAT == "nvfp4", True)
 
     total = length
     chosen = blocks
@@ -102,12 +143,7 @@ def attend_kernel(q, out, partial, stats, codes, scales, page_table, positions, 
             score *= tl.load(scales_at + vector)[None, :]
         score = tl.where(token[None, :] <= position[:, None], score, float("-inf"))
 
-        higher = tl.maximum(best, tl.max(score, 1))
-        top = tl.where(higher == float("-inf"), 0.0, higher)  # nothing seen yet: exp2(-inf - 0) is 0, not NaN
-        weight = tl.exp2(score - top[:, None])
-        shrink = tl.exp2(best - top)
-        mass = mass * shrink + tl.sum(weight, 1)
-        best = higher
+        weight, shrink, best, mass = softmax_step(score, best, mass)
         v_low, v_high = load_vectors(codes_at, scales_at, vector + kv_heads, FORMAT, D, N, P, dtype)
         if FORMAT == "fp8":
             weight *= tl.load(scales_at + vector + kv_heads)[None, :]
@@ -118,23 +154,8 @@ def attend_kernel(q, out, partial, stats, codes, scales, page_table, positions, 
 
     real = (m < ROWS * GROUP) & (tile * ROWS + m // GROUP < width)
     place = (row * kv_heads + head) * GROUP + m % GROUP
-    if not SPLIT:
-        inverse = tl.where(mass == 0.0, 0.0, 1.0 / tl.where(mass == 0.0, 1.0, mass))
-        target = out
-    else:
-        inverse = tl.full((M,), 1.0, tl.float32)
-        place = place * splits + split
-        tl.store(stats + 2 * place, best, mask=real)
-        tl.store(stats + 2 * place + 1, mass, mask=real)
-        target = partial
-    to = target + place[:, None] * D
-    kind: tl.constexpr = target.dtype.element_ty
-    if FORMAT == "nvfp4":
-        mask = real[:, None] & (at < WIDTH)[None, :]
-        tl.store(to + 2 * at[None, :], (acc_low * inverse[:, None]).to(kind), mask=mask)
-        tl.store(to + 2 * at[None, :] + 1, (acc_high * inverse[:, None]).to(kind), mask=mask)
-    else:
-        tl.store(to + at[None, :], (acc_low * inverse[:, None]).to(kind), mask=real[:, None] & (at < WIDTH)[None, :])
+    store_rows(out, partial, stats, acc_low, acc_high, best, mass, place, split, splits, real, at, D,
+               FORMAT == "nvfp4", SPLIT)  # fmt: skip
 
 
 @triton.jit
@@ -159,6 +180,32 @@ def choose_splits(programs: int, places: int) -> int:
     return splits
 
 
+def row_tile(width: int, group: int) -> int:
+    """Rows of a tile, heads of a group included: a power of 2 that holds `width` rows of a sequence, up to 128."""
+    return next(m for m in (16, 64, 128, power_of_2(group)) if m >= min(width * group, 128) and m >= group)
+
+
+def key_tile(fmt: str, dtype: torch.dtype, m: int, page_size: int) -> int:
+    """Keys read in one turn, so that nothing spills (docs/kernels.md): decoding fp8 into 64 rows takes registers, and
+    so do the addresses of keys that lie in several pages."""
+    return 32 if (fmt == "fp8" and m == 64) or (dtype == torch.float32 and m > 16) or page_size % 64 else 64
+
+
+def split_parts(rows: int, splits: int, d: int, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
+    """Memory for the parts that combine_kernel puts together, of `rows` rows and heads; None where nothing is split."""
+    if splits == 1:
+        return None, None
+    partial = torch.empty(rows * splits * d, dtype=torch.float32, device=device)
+    return partial, torch.empty(rows * splits * 2, dtype=torch.float32, device=device)
+
+
+def combine(partial: Tensor | None, stats: Tensor | None, out: Tensor, rows: int, splits: int, d: int) -> list[Launch]:
+    if splits == 1:
+        return []
+    constants = {"SPLITS": splits, "D": d, "P": power_of_2(d)}
+    return [Launch(kernel=combine_kernel, grid=(rows,), args=(partial, stats, out), constants=constants)]
+
+
 def attention_launches(
     q: Tensor,
     pages: tuple[Tensor, ...],
@@ -177,23 +224,19 @@ def attention_launches(
     if topk:
         m, rows_per_tile = power_of_2(group, 16), 1
     else:
-        m = next(m for m in (16, 64, 128, power_of_2(group)) if m >= min(width * group, 128) and m >= group)
+        m = row_tile(width, group)
         rows_per_tile = m // group
     tiles, places = ceil_div(width, rows_per_tile), min(max_length, topk * block_size) if topk else max_length
     p = power_of_2(d // 2 if fmt == "nvfp4" else d, 16)
     splits = choose_splits(n * tiles * kv_heads, places)
-    # Chosen so that nothing spills (docs/kernels.md). With the next tile in flight, large tiles take an AMD wave more
-    # than the 256 registers that let two waves run; decoding fp8 into 64 rows does so even alone.
+    # With the next tile in flight, large tiles take an AMD wave more than the 256 registers that let two waves run.
     large, small_fp8 = m >= 128 or (fmt == "fp8" and m >= 64), fmt == "fp8" and m == 16
-    block_n = 32 if (fmt == "fp8" and m == 64) or (q.dtype == torch.float32 and m > 16) else 64
+    block_n = key_tile(fmt, q.dtype, m, page_size)
     chunk = ceil_div(ceil_div(max(places, 1), splits), block_n) * block_n
     if topk:  # a list may name blocks near the end of a row: its places, not its tokens, are split
         chunk = ceil_div(ceil_div(topk * block_size, splits), block_n) * block_n
     out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
-    partial = stats = None
-    if splits > 1:
-        partial = torch.empty(rows * heads * splits * d, dtype=torch.float32, device=q.device)
-        stats = torch.empty(rows * heads * splits * 2, dtype=torch.float32, device=q.device)
+    partial, stats = split_parts(rows * heads, splits, d, q.device)
     scales = pages[1] if len(pages) > 1 else None
     args = (q.contiguous(), out, partial, stats, pages[0], scales, page_table.contiguous(), positions.contiguous(),
             blocks, width, tiles, page_table.shape[1], chunk, splits, kv_heads,
@@ -209,12 +252,7 @@ def attention_launches(
         Launch(kernel=attend_kernel, grid=grid, args=args, constants=constants, warps=8 if m >= 128 else 4,
                stages=3 if small_fp8 else 2, amd_stages=1 if large else 2)
     ]  # fmt: skip
-    if splits > 1:
-        constants = {"SPLITS": splits, "D": d, "P": power_of_2(d)}
-        launches.append(
-            Launch(kernel=combine_kernel, grid=(rows * heads,), args=(partial, stats, out), constants=constants)
-        )
-    return out, launches
+    return out, launches + combine(partial, stats, out, rows * heads, splits, d)
 
 
 def paged_attention(

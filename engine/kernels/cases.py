@@ -7,25 +7,25 @@ step that a model sees, and keeps the launches that differ; what the launcher ca
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from engine.kernels import attention, index, linear, reference, sample, store
+from engine.kernels import attention, block, index, linear, sample, store
 from engine.kernels.launch import Launch
-from engine.quant import FORMATS
+from engine.quant import FORMATS, INDEX_FORMATS
 
 WIDTHS = (1, 2, 4, 6, 8, 64, 2048)  # rows of a sequence in a step: plain decode, K+1 for K=1, 3, 5, 7, prefill chunks
 BATCHES = (1, 2, 8, 48, 512)
+DRAFTED = (1, 3, 5, 7)  # rows of a block
 LENGTHS = (1000, 8192, 131072, 1 << 20)
-INDEX_FORMATS = ("bf16", "fp8", "nvfp4", "mxfp4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What of a model decides its kernels. linear: (in, out) widths of its projections."""
+    """What of a model decides its kernels. linear: (in, out) widths of its projections; lengths: of contexts."""
 
     name: str
     dtype: torch.dtype
@@ -35,26 +35,36 @@ class Shape:
     page_size: int
     vocab: int
     markov_rank: int
-    formats: tuple[str, ...]
+    formats: tuple[str, ...] = ("bf16", "fp8", "nvfp4")
     index_heads: int = 0
     index_dim: int = 128
+    index_formats: tuple[str, ...] = ("bf16", "fp8", "fp4_nv", "fp4_mx")
     block: int = 128
     topk: int = 16
     linear: tuple[tuple[int, int], ...] = ()
+    lengths: tuple[int, ...] = LENGTHS
 
 
 # MiniMax-M3: 64 query and 4 KV heads of 128, 4 index heads of 128, blocks of 128, top 16, hidden 6144.
 M3 = Shape(
     name="M3", dtype=torch.bfloat16, heads=64, kv_heads=4, head_dim=128, page_size=128, vocab=200064, markov_rank=256,
-    formats=("bf16", "fp8", "nvfp4"), index_heads=4, linear=((6144, 9856), (8192, 6144), (6144, 24576), (12288, 6144)),
+    index_heads=4, linear=((6144, 9856), (8192, 6144), (6144, 24576), (12288, 6144)),
 )  # fmt: skip
 # One of its four ranks.
 M3_TP4 = Shape(
     name="M3 TP4", dtype=torch.bfloat16, heads=16, kv_heads=1, head_dim=128, page_size=128, vocab=200064,
-    markov_rank=256, formats=("bf16", "fp8", "nvfp4"), index_heads=1,
-    linear=((6144, 2560), (2048, 6144), (6144, 6144), (3072, 6144)),
+    markov_rank=256, index_heads=1, linear=((6144, 2560), (2048, 6144), (6144, 6144), (3072, 6144)),
 )  # fmt: skip
-SHAPES = (M3, M3_TP4)
+# The embedded model in the engine's default pages of 16 (tests hold this against its config.json), in both dtypes.
+EMBEDDED = Shape(
+    name="gradeschool", dtype=torch.bfloat16, heads=4, kv_heads=2, head_dim=32, page_size=16, vocab=768, markov_rank=32,
+    index_heads=2, index_dim=32, block=16, topk=3, lengths=(1000, 4096),
+    linear=((128, 256), (128, 96), (128, 128), (128, 768), (384, 128), (64, 128)),
+)  # fmt: skip
+EMBEDDED_FLOAT32 = replace(
+    EMBEDDED, name="gradeschool float32", dtype=torch.float32, formats=("float32",), index_formats=("float32",)
+)
+SHAPES = (M3, M3_TP4, EMBEDDED, EMBEDDED_FLOAT32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +132,7 @@ def _empty(*shape: int, dtype: torch.dtype) -> Tensor:
 def _launches(s: Shape) -> Iterator[Launch]:
     yield from _stores(s)
     yield from _attention(s)
+    yield from _blocks(s)
     yield from _index(s)
     yield from _linear(s)
     yield from _sampling(s)
@@ -133,8 +144,8 @@ def _kv_pages(s: Shape, fmt: str) -> tuple[Tensor, ...]:
 
 
 def _index_pages(s: Shape, fmt: str) -> tuple[Tensor, ...]:
-    parts = reference.encode_index(torch.zeros(1, s.index_dim), fmt)
-    return tuple(_empty(9, s.page_size, part.shape[-1], dtype=part.dtype) for part in parts)
+    parts = INDEX_FORMATS[fmt].parts(s.index_dim)
+    return tuple(_empty(9, s.page_size, part.width, dtype=part.dtype) for part in parts)
 
 
 def _stores(s: Shape) -> Iterator[Launch]:
@@ -142,16 +153,16 @@ def _stores(s: Shape) -> Iterator[Launch]:
     for fmt in s.formats:
         k = _empty(8, s.kv_heads, s.head_dim, dtype=s.dtype)
         yield from store.store_kv_launches(k, k, slots, _kv_pages(s, fmt), fmt)
-    for fmt in INDEX_FORMATS if s.index_heads else ():
+    for fmt in s.index_formats:
         index_k = _empty(8, s.index_dim, dtype=s.dtype)
         yield from store.store_index_launches(index_k, slots, _index_pages(s, fmt), fmt)
 
 
-def _steps() -> Iterator[tuple[int, int, int]]:
+def _steps(s: Shape) -> Iterator[tuple[int, int, int]]:
     """(sequences, rows of each, longest context) of every kind of step."""
     for n in BATCHES:
         for width in WIDTHS:
-            for length in LENGTHS:
+            for length in s.lengths:
                 if n * width <= 16384:
                     yield n, width, length
 
@@ -159,7 +170,7 @@ def _steps() -> Iterator[tuple[int, int, int]]:
 def _attention(s: Shape) -> Iterator[Launch]:
     for fmt in s.formats:
         pages = _kv_pages(s, fmt)
-        for n, width, length in _steps():
+        for n, width, length in _steps(s):
             q = _empty(n * width, s.heads, s.head_dim, dtype=s.dtype)
             table = _empty(n, length // s.page_size + 1, dtype=torch.int64)
             positions = _empty(n, width, dtype=torch.int64)
@@ -171,10 +182,26 @@ def _attention(s: Shape) -> Iterator[Launch]:
                 )[1]
 
 
+def _blocks(s: Shape) -> Iterator[Launch]:
+    """A draft's attention: its heads are the target's."""
+    for fmt in s.formats:
+        pages = _kv_pages(s, fmt)
+        for n in BATCHES:
+            for width in DRAFTED:
+                for length in s.lengths:
+                    q = _empty(n * width, s.heads, s.head_dim, dtype=s.dtype)
+                    k = _empty(n * width, s.kv_heads, s.head_dim, dtype=s.dtype)
+                    table = _empty(n, length // s.page_size + 1, dtype=torch.int64)
+                    for window in (0, 4096):  # the second is MiniMax-M3.1's
+                        yield from block.block_attention_launches(
+                            q, k, k, pages, fmt, table, _empty(n, dtype=torch.int64), max_length=length, window=window
+                        )[1]
+
+
 def _index(s: Shape) -> Iterator[Launch]:
-    for fmt in INDEX_FORMATS if s.index_heads else ():
+    for fmt in s.index_formats:
         pages = _index_pages(s, fmt)
-        for n, width, length in _steps():
+        for n, width, length in _steps(s):
             iq = _empty(n * width, s.index_heads, s.index_dim, dtype=s.dtype)
             table = _empty(n, length // s.page_size + 1, dtype=torch.int64)
             yield from index.index_topk_launches(
@@ -196,7 +223,7 @@ def _sampling(s: Shape) -> Iterator[Launch]:
     f32, i64 = torch.float32, torch.int64
     w = _empty(s.vocab, s.markov_rank, dtype=s.dtype)
     for n in BATCHES:
-        for k in (1, 3, 5, 7):
+        for k in DRAFTED:
             ids = _empty(n, dtype=i64)
             yield from sample.markov_greedy_launches(_empty(n, k, s.vocab, dtype=f32), ids, w, w)[1]
             drafts, targets = _empty(n, k, dtype=i64), _empty(n, k + 1, dtype=i64)

@@ -22,6 +22,7 @@ from engine.kernels.formats import (
     sort_key,
 )
 from engine.kernels.launch import Launch, ceil_div, power_of_2, run_all
+from engine.kernels.store import FP4_INDEX
 
 PROGRAMS = 512
 SPLIT_BLOCKS = 16  # index blocks a split should at least have
@@ -130,6 +131,7 @@ def index_topk_launches(
     scales = pages[1] if len(pages) > 1 else None
     args = (iq.contiguous(), pages[0], scales, page_table.contiguous(), positions.contiguous(), partial, width, tiles,
             page_table.shape[1], ceil_div(nb, splits), splits, heads, rows_per_tile)  # fmt: skip
+    fmt = FP4_INDEX.get(fmt, fmt)
     packed = fmt in ("nvfp4", "mxfp4")
     constants = {
         "FORMAT": fmt if packed or fmt == "fp8" else "plain",

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
+from triton.runtime.interpreter import InterpretedFunction
 
 # Contraction to fused multiply-add would round differently from the twins; where it pays, tl.dot has it anyway.
 OPTIONS = {"enable_fp_fusion": False}
@@ -41,6 +43,16 @@ class Launch:
         if all(self.grid):
             backend = "cuda" if torch.version.hip is None else "hip"
             self.kernel[self.grid](*self.args, **self.constants, **self.options(backend))
+
+
+@triton.jit
+def _nothing():
+    pass
+
+
+def interpreted() -> bool:
+    """Whether Triton interprets kernels on the CPU: TRITON_INTERPRET was 1 when it was imported."""
+    return isinstance(_nothing, InterpretedFunction)
 
 
 def run_all(launches: list[Launch]) -> None:

@@ -25,7 +25,7 @@ def quantise_rows_kernel(x, codes, scales, k, BLOCK_K: tl.constexpr):
         bad |= (value != value).to(tl.int32)
     scale = tl.div_rn(tl.max(amax, 0), FP8_MAX)
     scale = tl.where(scale == 0.0, 1.0, scale)
-    scale = tl.where(tl.max(bad, 0) > 0, float("nan"), scale)
+    scale = tl.where((tl.max(bad, 0) > 0) | (scale == float("inf")), float("nan"), scale)
     tl.store(scales + row, scale)
     for start in range(0, k, BLOCK_K):
         inside = start + at < k

@@ -1,6 +1,6 @@
 """The plain-torch twin of every kernel: same arguments, same results, written to be read.
 
-Stores and rejection have their twins in engine/quant.py and engine/verify.py and only call them here.
+Formats, draws and rejection are those of engine.quant, engine.sampling and engine.verify, which are only called here.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from engine import sampling, verify
 from engine.indexer import FORCED_INIT, FORCED_LOCAL, NO_SCORE
-from engine.quant import FORMATS, FP8, FP8_MAX, decode_fp8, decode_nvfp4, encode_fp8, encode_nvfp4
-from engine.quant.mx import decode_mxfp4, encode_mxfp4
+from engine.quant import FORMATS, INDEX_FORMATS, decode_fp8, encode_fp8
+from engine.verify import Decision
 
 
 def store_kv(k: Tensor, v: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
@@ -24,29 +24,8 @@ def store_kv(k: Tensor, v: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt
 def store_index(index_k: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> None:
     """Twin of kernels.store_index."""
     live = slots >= 0
-    for part, codes in zip(pages, encode_index(index_k, fmt), strict=True):
+    for part, codes in zip(pages, INDEX_FORMATS[fmt].encode(index_k), strict=True):
         part.flatten(0, 1)[slots[live]] = codes[live]
-
-
-def encode_index(x: Tensor, fmt: str) -> tuple[Tensor, ...]:
-    """The parts of index keys [..., width] in `fmt`."""
-    if fmt == "fp8":  # no scale: an index key is RMS-normed, far below 448
-        return (x.float().clamp(-FP8_MAX, FP8_MAX).to(FP8).view(torch.uint8),)
-    if fmt == "nvfp4":
-        packed, scales = encode_nvfp4(x)
-        return packed, scales.view(torch.uint8)
-    if fmt == "mxfp4":
-        return encode_mxfp4(x, "up")
-    return (x.to(torch.float32 if fmt == "float32" else torch.bfloat16),)
-
-
-def decode_index(parts: tuple[Tensor, ...], fmt: str) -> Tensor:
-    """float32 [..., width] of what encode_index made."""
-    if fmt == "fp8":
-        return parts[0].view(FP8).float()
-    if fmt == "nvfp4":
-        return decode_nvfp4(parts[0], parts[1])
-    return decode_mxfp4(parts[0], parts[1]) if fmt == "mxfp4" else parts[0].float()
 
 
 def paged_attention(
@@ -81,12 +60,41 @@ def paged_attention(
     return out.flatten(1).to(q.dtype)
 
 
+def block_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pages: tuple[Tensor, ...],
+    fmt: str,
+    page_table: Tensor,
+    lengths: Tensor,
+    *,
+    max_length: int,
+    window: int = 0,
+) -> Tensor:
+    """Twin of kernels.block_attention: one row at a time, float64."""
+    n, (rows, heads, d) = page_table.shape[0], q.shape
+    width, kv_heads = rows // n, k.shape[1]
+    out = torch.zeros(rows, heads, d, dtype=torch.float64, device=q.device)
+    for i, length in enumerate(lengths.tolist()):
+        found = FORMATS[fmt].decode(tuple(part[page_table[i]] for part in pages), torch.float32).flatten(0, 1)
+        block = slice(i * width, (i + 1) * width)
+        for j, row in enumerate(range(block.start, block.stop)):
+            seen = slice(max(0, length + j - window + 1) if window else 0, length)
+            for h in range(kv_heads):
+                keys = torch.cat((found[seen, 0, h], k[block, h].float())).double()
+                values = torch.cat((found[seen, 1, h], v[block, h].float())).double()
+                group = slice(h * heads // kv_heads, (h + 1) * heads // kv_heads)
+                out[row, group] = (q[row, group].double() @ keys.T * d**-0.5).softmax(-1) @ values
+    return out.flatten(1).to(q.dtype)
+
+
 def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Twin of kernels.quantise_rows."""
     return encode_fp8(x)
 
 
-def ptpc_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, dtype: torch.dtype) -> Tensor:
+def ptpc_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Twin of kernels.ptpc_matmul. Sums of products of fp8 numbers are close to exact in float32."""
     one = torch.ones(1, device=x.device)
     y = decode_fp8(x, one) @ decode_fp8(w, one).T
@@ -110,7 +118,7 @@ def index_topk(
     (n, width), (rows, heads, _) = positions.shape, iq.shape
     out = torch.full((rows, heads, topk), -1, dtype=torch.int32, device=iq.device)
     for i in range(n):
-        keys = decode_index(tuple(part[page_table[i]].flatten(0, 1) for part in pages), fmt)
+        keys = INDEX_FORMATS[fmt].decode(tuple(part[page_table[i]].flatten(0, 1) for part in pages), torch.float32)
         for j in range(width):
             length, row = min(int(positions[i, j]) + 1, max_length), i * width + j
             if length:
@@ -154,13 +162,13 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
     return sampling.draw(weights, u)
 
 
-def accept_greedy(targets: Tensor, drafts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def accept_greedy(targets: Tensor, drafts: Tensor, counts: Tensor) -> Decision:
     """Twin of kernels.accept_greedy."""
     return verify.accept_greedy(targets, drafts, counts)
 
 
 def accept_sampled(
     p: Tensor, q: Tensor | None, drafts: Tensor, u_accept: Tensor, u_token: Tensor, counts: Tensor
-) -> tuple[Tensor, Tensor]:
+) -> Decision:
     """Twin of kernels.accept_sampled."""
     return verify.accept_sampled(p, q, drafts, u_accept, u_token, counts)

@@ -10,6 +10,7 @@ from torch import Tensor
 from engine.kernels.formats import encode_fp8, encode_mxfp4, encode_nvfp4, to_fp8
 from engine.kernels.launch import Launch, ceil_div, power_of_2, run_all
 
+FP4_INDEX = {"fp4_nv": "nvfp4", "fp4_mx": "mxfp4"}  # an index format -> the number format of its vectors
 VECTORS = 16  # vectors a program encodes
 
 
@@ -22,6 +23,7 @@ def _write(x, at, where, live, inner, part, scales, FORMAT: tl.constexpr, D: tl.
         tl.store(part + where[:, None] * D + at[None, :], codes, mask=inner)
         tl.store(scales + where, scale, mask=live)
     elif FORMAT == "fp8cast":
+        x = tl.where(tl.abs(x) == float("inf"), float("nan"), x)  # saturates, but an infinity is no number
         tl.store(part + where[:, None] * D + at[None, :], to_fp8(x), mask=inner)
     elif (FORMAT == "nvfp4") or (FORMAT == "mxfp4"):
         size: tl.constexpr = 16 if FORMAT == "nvfp4" else 32
@@ -78,8 +80,12 @@ def store_kv_launches(k: Tensor, v: Tensor, slots: Tensor, pages: tuple[Tensor, 
 def store_index_launches(index_k: Tensor, slots: Tensor, pages: tuple[Tensor, ...], fmt: str) -> list[Launch]:
     """See engine.kernels.store_index."""
     rows, width = index_k.shape
-    fmt = "fp8cast" if fmt == "fp8" else fmt
-    constants = {"FORMAT": fmt, "D": width, "R": VECTORS, "P": power_of_2(width, 32)}
+    constants = {
+        "FORMAT": "fp8cast" if fmt == "fp8" else FP4_INDEX.get(fmt, fmt),
+        "D": width,
+        "R": VECTORS,
+        "P": power_of_2(width, 32),
+    }
     args = (index_k.contiguous(), slots, pages[0], pages[1] if len(pages) > 1 else None, rows)
     return [Launch(kernel=store_index_kernel, grid=(ceil_div(rows, VECTORS),), args=args, constants=constants)]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from engine.config import ModelConfig
 from engine.indexer import Indexer
 from engine.layers import MLP, DecoderLayer, RMSNorm
-from engine.moe import FEW, MoE
+from engine.moe import MoE
 from engine.quant.fp8 import FP8, FP8_MAX
 from engine.quant.linear import QuantLinear
 
@@ -63,9 +63,7 @@ class Experts:
         ids = order[:, : self.moe.chosen]
         weights = scores.gather(1, ids)
         weights = weights.div_(weights.sum(-1, keepdim=True))
-        scaled = x * self.scale
-        few = ids.numel() <= FEW
-        y = self.moe.gathered(scaled, ids, weights) if few else self.moe.by_expert(scaled, ids, weights)
+        y = self.moe.routed(x * self.scale, ids, weights)
         return y if self.shared is None else y.add_(self.shared(x))
 
 

@@ -6,17 +6,19 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from engine.config import EngineConfig
 from engine.errors import EngineError
+from engine.kernels import Kernels
 from engine.layers import packed_rows
 from engine.mode import QuantMode
 from engine.quant.fp8 import DIALECTS
 from engine.quant.linear import ACTIVATIONS, QuantLinear
-from engine.quant.online import RECIPE_EXCLUDE, OnlineQuantConfig, Resolved, linear_names, resolve, unreached, warnings
+from engine.quant.online import RECIPE_EXCLUDE, OnlineQuantConfig, Resolved, linear_names, resolve, warnings
 from engine.quant.weights import WEIGHT_FORMATS, WeightOptions
 
 # format -> quant_type and quant_dtype of the record
@@ -31,7 +33,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightReport:
-    """Weights in memory: bytes and layers by format, and what reading them fast takes on top.
+    """Weights in memory: bytes and matrices by format, and what reading them fast takes on top.
 
     `nbytes` of each format counts codes, scales and biases; "plain" is everything not quantised, embeddings and norms
     included, whatever its dtype. `cached` are decoded copies beside the codes.
@@ -55,7 +57,7 @@ class OnlineQuant:
 
 
 def config_of(config: EngineConfig, mode: QuantMode) -> OnlineQuantConfig:
-    """online_quant_config where it is given, else the mode's weights for all layers but experts.
+    """online_quant_config where it is given, else the mode's weights for all layers but experts, as the recipe has it.
 
     Raises EngineError where both name a weight format.
     """
@@ -74,12 +76,14 @@ def scales_rows(config: EngineConfig, mode: QuantMode) -> bool:
 
 
 def quantise_models(
-    config: EngineConfig, mode: QuantMode, models: Mapping[str, tuple[nn.Module, Mapping[str, tuple[str, ...]]]]
-) -> OnlineQuant:
+    config: EngineConfig, mode: QuantMode, models: Mapping[str, tuple[nn.Module, Mapping[str, tuple[str, ...]]]],
+    kernels: Kernels | None = None,
+) -> OnlineQuant:  # fmt: skip
     """Quantise "target" and, where there is one, "draft" in place, as the mode or online_quant_config says.
 
     models: name -> module and its map of parameters to checkpoint tensors. Decoded copies are kept on a CPU, where
-    decoding at each step would take longer than the product. Raises EngineError for a configuration that does not fit.
+    decoding at each step would take longer than the product, unless kernels multiply there. Raises EngineError for a
+    configuration that does not fit.
     """
     start = time.perf_counter()
     online = config_of(config, mode)
@@ -89,39 +93,45 @@ def quantise_models(
         sources = {prefix + layer: kind for layer, kind in getattr(module, "stored", {}).items()}
         found[name] = resolve(online, linear_names(module, tensors, prefix), sources)
         device = next(module.parameters()).device
-        quantise_module(module, found[name], mode=mode, cache=device.type == "cpu")
-    notes = list(warnings(online, found["target"], found.get("draft")) if config.online_quant_config else ())
-    if left := sum(unreached(online, n, "" if m == "target" else f"{m}.") for m, (_, n) in models.items()):
-        notes.append(f"online_quant_config: {left} expert matrices stay as they were loaded; experts are not quantised")
+        quantise_module(module, found[name], mode=mode, cache=device.type == "cpu", kernels=kernels)
+    notes = warnings(online, found["target"], found.get("draft")) if config.online_quant_config else ()
     info = {
         "model": str(config.model),
         "online_quant_config": online.to_json(),
         "elapsed_seconds": round(time.perf_counter() - start, 3),
         **online_quant_layers(found.values()),
     }
-    return OnlineQuant(info=info, notes=tuple(notes))
+    return OnlineQuant(info=info, notes=notes)
 
 
-def quantise_module(module: nn.Module, resolved: Resolved, *, mode: QuantMode, cache: bool = False) -> None:
-    """Replace the layers that `resolved` names by QuantLinear, in place; their old weights are freed.
+def quantise_module(
+    module: nn.Module, resolved: Resolved, *, mode: QuantMode, cache: bool = False, kernels: Kernels | None = None
+) -> None:
+    """Replace the layers that `resolved` names by QuantLinear, stacked experts by a list of them, in place.
 
-    Raises EngineError for a layer whose width is no multiple of its format's block.
+    Old weights are freed. Raises EngineError for a layer whose width is no multiple of its format's block.
     """
     options = weight_options(mode)
     for layer in resolved.layers:
         if (name := resolved.formats.get(layer.path)) is None:
             continue
-        old = module.get_submodule(layer.path)
-        assert isinstance(old, nn.Linear)
-        if old.in_features % WEIGHT_FORMATS[name].multiple:
-            raise EngineError(f"{layer.name} is {old.in_features} wide, {name} needs a multiple of "
-                              f"{WEIGHT_FORMATS[name].multiple}", f"exclude {layer.name}")  # fmt: skip
-        new = QuantLinear(
-            old.weight, name, act=act_of(name, mode), bias=old.bias, packed=packed_rows(module, f"{layer.path}.weight"),
-            options=options, cache=cache, row_amax=getattr(old, "row_amax", None),
-        )  # fmt: skip
         parent, _, last = layer.path.rpartition(".")
-        setattr(module.get_submodule(parent), last, new)
+        owner = module.get_submodule(parent)
+        old = getattr(owner, last)
+        weight = old.weight if isinstance(old, nn.Linear) else old
+        if weight.shape[-1] % WEIGHT_FORMATS[name].multiple:
+            raise EngineError(f"{layer.name} is {weight.shape[-1]} wide, {name} needs a multiple of "
+                              f"{WEIGHT_FORMATS[name].multiple}", f"exclude {layer.name}")  # fmt: skip
+        make = partial(QuantLinear, format=name, act=act_of(name, mode), options=options, cache=cache, kernels=kernels)
+        if isinstance(old, nn.Linear):
+            rows = packed_rows(module, f"{layer.path}.weight")
+            new = make(weight, bias=old.bias, packed=rows, row_amax=getattr(old, "row_amax", None))
+        else:
+            rows = packed_rows(module, layer.path)[: len(layer.parts) // len(weight)]
+            amax = getattr(owner, f"{last}_amax", [None] * len(weight))
+            new = nn.ModuleList(make(w, packed=rows, row_amax=a) for w, a in zip(weight, amax, strict=True))
+        delattr(owner, last)  # a parameter gives way to no module
+        setattr(owner, last, new)
 
 
 def act_of(name: str, mode: QuantMode) -> str:
@@ -136,12 +146,11 @@ def weight_options(mode: QuantMode) -> WeightOptions:
 
 
 def online_quant_layers(found: Any) -> dict[str, Any]:
-    """num_layers and layers of the online_quant_info record."""
+    """num_layers and layers of the online_quant_info record. The experts of a layer are one layer, as in ATOM."""
+    pairs = [(x.name, kind) for one in found for x in one.layers if (kind := one.formats.get(x.path))]
     layers = [
-        {"layer": layer.name, "quant_type": KINDS[kind][0], "quant_dtype": KINDS[kind][1]}
-        for resolved in found
-        for layer in resolved.layers
-        if (kind := resolved.formats.get(layer.path))
+        {"layer": name, "quant_type": KINDS[kind][0], "quant_dtype": KINDS[kind][1]}
+        for name, kind in dict.fromkeys(pairs)
     ]
     return {"num_layers": len(layers), "layers": layers}
 

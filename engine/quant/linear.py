@@ -1,8 +1,9 @@
-"""QuantLinear: a linear layer that keeps codes and scales in place of its weight. Plain torch.
+"""QuantLinear: a linear layer that keeps codes and scales in place of its weight.
 
 With quantised activations every row is quantised as it arrives, by the scheme that belongs to the weight's format
-(ACTIVATIONS). PTPC multiplies code values and scales the product, y = (xq . wq) * sx * sw; the other formats have
-scales along K, so both sides are decoded first: the same products, added in another order than a block-scaled kernel.
+(ACTIVATIONS). PTPC multiplies code values and scales the product, y = (xq . wq) * sx * sw, by a kernel where the engine
+has kernels; the other formats have scales along K, so both sides are decoded first: the same products, added in another
+order than a block-scaled kernel.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engine import kernels
+from engine.kernels import Kernels
 from engine.quant.fp4 import FP4_MAX, round_fp4
-from engine.quant.fp8 import FP8_MAX, encode_fp8, round_fp8, round_fp8_
+from engine.quant.fp8 import FP8, FP8_MAX, encode_fp8, round_fp8, round_fp8_
 from engine.quant.mx import MX_BLOCK, e8m0_values
 from engine.quant.weights import TILE, WEIGHT_FORMATS, WeightOptions
 
@@ -34,7 +37,8 @@ class QuantLinear(nn.Module):
     act: a format of ACTIVATIONS, or "" to leave x as it is. packed: rows of each matrix that is packed into the
     weight. cache: keep the weight decoded as float32 too, which is fast and takes memory: `cached_nbytes` says how
     much. row_amax: float32 [N, 1], of the whole rows where `weight` holds a part of their columns; of the formats
-    only PTPC has a scale for a whole row. Raises ValueError where K is no multiple of the format's block.
+    only PTPC has a scale for a whole row. kernels: who multiplies; a layer that a kernel serves keeps no decoded copy.
+    Raises ValueError where K is no multiple of the format's block.
     """
 
     codes: Tensor
@@ -45,12 +49,15 @@ class QuantLinear(nn.Module):
     def __init__(
         self, weight: Tensor, format: str, *, act: str = "", bias: Tensor | None = None, packed: Sequence[int] = (),
         options: WeightOptions | None = None, cache: bool = False, row_amax: Tensor | None = None,
+        kernels: Kernels | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        self.kernels = kernels or Kernels()
         self.format, self.act, self.options = WEIGHT_FORMATS[format], act, options or WeightOptions()
         if act and act not in ACTIVATIONS[format]:
             raise ValueError(f"{format} weights do not go with {act} activations")
         self.is_ptpc = format == "ptpc_fp8" and bool(act)  # scales are left out of the product and put on its result
+        self.fused = self.is_ptpc and self.options.fp8 == FP8 and self.kernels.triton
         self.out_features, self.in_features = weight.shape
         self.packed = tuple(packed) if packed and self.format.tiled else (self.out_features,)
         if row_amax is not None and format == "ptpc_fp8":
@@ -61,7 +68,7 @@ class QuantLinear(nn.Module):
         self.register_buffer("codes", torch.cat([codes.view(torch.uint8) for codes, _ in pieces]))
         self.register_buffer("scales", torch.cat([scales for _, scales in pieces]))
         self.register_buffer("bias", None if bias is None else bias.detach())
-        self.register_buffer("cached", self._operand() if cache else None, persistent=False)
+        self.register_buffer("cached", self._operand() if cache and not self.fused else None, persistent=False)
 
     @property
     def nbytes(self) -> int:
@@ -78,25 +85,34 @@ class QuantLinear(nn.Module):
         return torch.cat([self.format.decode(self._typed(codes), scales, self.options) for codes, scales in pieces])
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._apply_to(x, self._weight(), self.scales, self.bias)
+        return self._apply_to(x, slice(None))
 
     def rows(self, x: Tensor, which: slice) -> Tensor:
         """The outputs `which` alone, [..., rows]."""
-        scales = self.scales[which] if self.is_ptpc else self.scales
-        return self._apply_to(x, self._weight()[which], scales, None if self.bias is None else self.bias[which])
+        return self._apply_to(x, which)
 
-    def _weight(self) -> Tensor:
-        return self._operand() if self.cached is None else self.cached
-
-    def _apply_to(self, x: Tensor, w: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    def _apply_to(self, x: Tensor, which: slice) -> Tensor:
+        bias = None if self.bias is None else self.bias[which]
+        if self.is_ptpc and self.kernels.takes("ptpc_matmul", self.fused):
+            return self._multiplied(x, self._typed(self.codes[which]), self.scales[which], bias)
+        w = (self._operand() if self.cached is None else self.cached)[which]
         if self.is_ptpc:
             values, scale = quantise_rows(x, self.options.fp8)
-            y = F.linear(values, w).mul_(scale).mul_(scales.squeeze(1))
+            y = F.linear(values, w).mul_(scale).mul_(self.scales[which].squeeze(1))
             y = y if bias is None else y.add_(bias)
         else:
             x32 = QUANTISE[self.act](x, self._group(), self.options) if self.act else x.float()
             y = F.linear(x32, w, None if bias is None else bias.float())
         return y.to(x.dtype)
+
+    @staticmethod
+    def _multiplied(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+        """PTPC's product by kernels."""
+        values, scale = kernels.quantise_rows(x.reshape(-1, x.shape[-1]))
+        dtype = x.dtype if bias is None else torch.float32
+        y = kernels.ptpc_matmul(values, scale, codes, scales, dtype)
+        y = y if bias is None else y.add_(bias).to(x.dtype)
+        return y.view(*x.shape[:-1], y.shape[-1])
 
     def _group(self) -> int:
         return self.options.block[1] if self.format.name == "per_block_fp8" else TILE

@@ -3,7 +3,7 @@
 A JSON object with `global_quant_config` (a format), `layer_quant_config` (pattern -> format, the first that matches
 counts) and `exclude_layer` (a pattern or a list). Layers go by the checkpoint's names; the draft's have `draft.` in
 front. A packed layer answers to its own name (`...self_attn.qkv_proj`) and to those of its parts (`...q_proj`), which
-must agree.
+must agree. The experts of a layer are two stacks, of w1 and w3 and of w2; both answer to `...block_sparse_moe.experts`.
 
 An exclusion matches a name that equals it or lies below it (`prefix.`), as a glob, as a glob with `.*` behind it,
 or after `re:` as a regular expression from the name's start. A layer's pattern is a glob where it has a `*`, else a
@@ -28,7 +28,7 @@ KEYS = ("global_quant_config", "layer_quant_config", "exclude_layer")
 # Never quantised, whatever is asked for: embeddings, logits, routers, and of a draft all but its decoder layers.
 ALWAYS = ("lm_head", "model.embed_tokens", "*.gate", "draft.fc", "draft.markov_head", "draft.confidence_head",
           "draft.lm_head", "draft.embed_tokens")  # fmt: skip
-RECIPE_EXCLUDE = ("*block_sparse_moe",)  # of the published recipe: experts keep what they were loaded in
+RECIPE_EXCLUDE = ("*block_sparse_moe",)  # of the published recipe: experts keep what they were loaded in, shared too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class OnlineQuantConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerName:
-    """A linear layer: where it is in its module, what a checkpoint calls it, and the parts that it packs."""
+    """A linear layer or a stack of experts: where it is in its module, what a checkpoint calls it, and its parts."""
 
     path: str
     name: str
@@ -96,12 +96,17 @@ class Resolved:
 
 
 def linear_names(module: nn.Module, names: Mapping[str, tuple[str, ...]], prefix: str = "") -> Iterator[LayerName]:
-    """Every nn.Linear of `module`. names: parameter -> checkpoint tensors, as weights.target_names gives it."""
+    """Every nn.Linear and every stack of experts of `module`. names: parameter -> checkpoint tensors, as
+    weights.target_names gives it."""
     for path, child in module.named_modules():
         if isinstance(child, nn.Linear):
             tensors = names.get(f"{path}.weight", (f"{path}.weight",))
             parts = tuple(prefix + t.removesuffix(".weight") for t in tensors)
             yield LayerName(path=path, name=_packed_name(parts), parts=parts)
+        for leaf, p in child.named_parameters(recurse=False):
+            if p.ndim == 3:
+                parts = tuple(prefix + t.removesuffix(".weight") for t in names[f"{path}.{leaf}"])
+                yield LayerName(path=f"{path}.{leaf}", name=parts[0].rsplit(".", 2)[0], parts=parts)
 
 
 def resolve(
@@ -119,7 +124,11 @@ def resolve(
     for layer in found:
         decisions = {part: _decide(config, (part, layer.name), seen) for part in layer.parts}
         if len({what for what, _ in decisions.values()}) > 1:
-            said = ", ".join(f"{part.rpartition('.')[2]}: {what or why}" for part, (what, why) in decisions.items())
+            parent = layer.name if layer.parts[0].startswith(f"{layer.name}.") else layer.name.rpartition(".")[0]
+            first: dict[tuple[str, str], str] = {}
+            for part, decision in decisions.items():
+                first.setdefault(decision, part.removeprefix(f"{parent}."))
+            said = ", ".join(f"{part}: {what or why}" for (what, why), part in first.items())
             raise EngineError(f"online_quant_config treats the parts of {layer.name} differently ({said})",
                               f"name {layer.name}, or all of its parts alike")  # fmt: skip
         what, why = next(iter(decisions.values()))
@@ -142,12 +151,6 @@ def warnings(config: OnlineQuantConfig, target: Resolved, draft: Resolved | None
     if draft and target.formats and not draft.formats:
         out.append("online_quant_config: the target is quantised, the draft is not; its layers are draft.layers.*")
     return tuple(out)
-
-
-def unreached(config: OnlineQuantConfig, names: Mapping[str, tuple[str, ...]], prefix: str = "") -> int:
-    """Expert matrices that the configuration names: they are stacked, so this leaves them as they were loaded."""
-    tensors = [prefix + t.removesuffix(".weight") for parts in names.values() for t in parts if ".experts." in t]
-    return sum(bool(_decide(config, (name, name), set())[0]) for name in tensors)
 
 
 def excludes(pattern: str, name: str) -> bool:

@@ -239,7 +239,7 @@ def eagle3_stage(recipe: Recipe, tok: Tokenizer, outputs: list[QA]) -> None:
     """The EAGLE3 draft; its head starts as the target's."""
     shape, folder = recipe.eagle3, recipe.out / recipe.eagle3.name
     target = load_target(recipe.out / "target")
-    write_config(folder, shape.config(target.cfg.raw) | made_for(target))
+    write_config(folder, {**shape.config(target.cfg.raw), **made_for(target)})
     cfg = load_eagle3_config(folder)
     draft = seeded(lambda: Eagle3Draft(cfg, target.embed, cfg.capture(target.cfg.num_layers)), seed=1)
     draft.head.weight.data.copy_(target.head.weight)

@@ -208,9 +208,14 @@ def check(
 @app.command("show")
 def show(file: CertificateFile) -> None:
     """Show what a certificate says; whether it holds is for check to say."""
-    from evalkit.certificate import read_certificate
+    from evalkit.certificate import AGAIN, read_certificate
 
-    print(text(read_certificate(file)))
+    cert = read_certificate(file)
+    try:
+        words = text(cert)
+    except (KeyError, TypeError, AttributeError):
+        raise EvalkitError(f"{file} holds no verdict that can be shown", AGAIN) from None
+    print(words)
 
 
 def text(cert: Certificate) -> str:

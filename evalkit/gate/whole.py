@@ -62,7 +62,7 @@ def _contradiction(run: Run, baseline: Baseline | None, *, early: bool) -> str:
     told = run.fingerprint.get("docs_sha")
     if told is not None and not early and told != docs_sha(s.doc_id for s in run.samples):
         return "its documents are not those of its fingerprint (docs_sha)"
-    if baseline is None:
+    if baseline is None or early:  # an early stop is held against its own baseline's hash
         return ""
     here, there = run.fingerprint.get("task_sha"), baseline.fingerprint.get("task_sha")
     if here is not None and here == there and baseline.n != run.task_size:

@@ -111,6 +111,8 @@ def _value(
             "one of the two was changed alone",
             "restore both files, or record the curve again",
         )
+    if said.evidence and (odd := _unsound(more)):
+        raise EvalkitError(f"{source} at K={k}: its evidence has {odd}", "restore both files, or record it again")
     try:
         value = GoldenValue(
             k=k,
@@ -132,3 +134,20 @@ def _value(
         raise EvalkitError(f"{source} at K={k}: the evidence cannot be read ({e})", "record it again") from None
     value.check_mean()
     return value
+
+
+def _unsound(row: Mapping[str, Any]) -> str:
+    """What a recorded value's evidence lacks; "" where it has all. Without a fingerprint it would fit any run."""
+    span, length = row.get("interval"), row.get("accepted_length")
+    if not isinstance(row.get("fingerprint"), dict) or not row["fingerprint"]:
+        return "no fingerprint"
+    if not isinstance(row.get("run"), str) or not isinstance(row.get("counters"), dict):
+        return f"run {row.get('run')!r} and counters of {type(row.get('counters')).__name__}"
+    counts = row.get("histogram")
+    known = isinstance(counts, list) and all(type(n) is int for n in counts)
+    if type(row.get("steps")) is not int or not known or row["steps"] != sum(counts or ()):
+        return f"{row.get('steps')!r} steps and a histogram of {counts}"
+    numbers = isinstance(span, list) and len(span) == 2 and all(type(x) in (int, float) for x in span)
+    if not isinstance(span, list) or not numbers or not span[0] - 0.01 <= length <= span[1] + 0.01:
+        return f"an interval of {span} around {length}"
+    return ""

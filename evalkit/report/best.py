@@ -58,10 +58,10 @@ def _upper(words: str) -> str:
 
 
 def best_of(found: Sequence[Subject]) -> tuple[Best, ...]:
-    """By strict-match and by accepted length; nothing for a single run."""
+    """By strict-match and by accepted length; nothing for a single run. A forced run is in no ranking."""
     runs = [s.run for s in found]
-    scores = [correct / n if n else None for correct, n in (s.scored for s in found)]
-    lengths = [s.acceptance.accepted_length for s in found]
+    scores = [s.scored[0] / s.scored[1] if s.scored[1] and not s.run.forced else None for s in found]
+    lengths = [None if s.run.forced else s.acceptance.accepted_length for s in found]
     made = (_best(STRICT, runs, scores, score_p), _best("accepted length", runs, lengths, length_p))
     return tuple(b for b in made if b is not None)
 

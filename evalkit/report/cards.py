@@ -48,6 +48,18 @@ def headline(found: Sequence[Subject]) -> str:
     return f"Of {len(found)} runs, {', '.join(parts)}.{holm}"
 
 
+def mixed(found: Sequence[Subject]) -> str:
+    """Said first where real and forced acceptance are on one page (C61); "" where they are not."""
+    forced = [s.label for s in found if s.run.forced]
+    if not forced or len(forced) == len([s for s in found if s.k]):
+        return ""
+    one = len(forced) == 1
+    return (
+        f"This page mixes real and forced acceptance: {', '.join(forced)} {'was' if one else 'were'} forced, so "
+        f"{'its' if one else 'their'} accepted length was drawn and not measured. Never read the two side by side."
+    )
+
+
 def _single(verdict: Verdict | None) -> str:
     if verdict is None:
         return "No gate was run on this run: its numbers are shown, nothing is concluded."

@@ -91,7 +91,9 @@ def _entries(s: Subject) -> dict[str, Entry]:
     out["accepted length"] = Entry(text="none at K=0" if s.k == 0 else "not counted")
     if found.accepted_length is not None:
         note = "" if found.interval is None else text.interval(found.interval.low, found.interval.high, 3)
-        out["accepted length"] = Entry(text=f"{found.accepted_length:.3f}", sort=found.accepted_length, note=note)
+        note = "forced: drawn, not verified" if run.forced else note
+        shown = f"{found.accepted_length:.3f}{' forced' if run.forced else ''}"
+        out["accepted length"] = Entry(text=shown, sort=found.accepted_length, note=note)
     out["of the golden, %"] = _share(s)
     share = mono(s)
     out["Mono share"] = Entry(text="not recorded" if share is None else f"{100 * share:.1f} %",

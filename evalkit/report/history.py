@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from scipy import special
+
 from evalkit import stats
 from evalkit.acceptance import of_run
 from evalkit.baseline import STRICT
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 CELL_KEYS = ("task", "target", "draft", "k", "quant", "draft_width", "shots", "temperature", "top_p", "top_k",
              "max_tokens", "limit", "engine")  # fmt: skip
+CHANGE_ALPHA = 0.01  # of calling a level's change one; many settings are looked at every day
 MIN_EARLIER = 3  # runs before the newest; fewer show no run-to-run variation worth a band
 
 
@@ -103,24 +107,52 @@ def drift(
     return Drift(what=what, words=words, odd=odd, band=(low, high))
 
 
+def change(what: str, values: Sequence[float], errors: Sequence[float | None], names: Sequence[str]) -> Drift | None:
+    """Where a figure went to another level and stayed there (C53), which the band of the newest run can't see once the
+    earlier ones have it too. None where it did not.
+
+    Of all cuts into runs before and after the one with the largest difference over its error (of both means, from the
+    runs' own sampling errors), two-sided, Bonferroni over the cuts. Runs on the same questions have errors in common,
+    which makes the test cautious.
+    """
+    if len(values) <= MIN_EARLIER or any(not e for e in errors):
+        return None
+    x, variance = np.array(values), np.array([e or 0.0 for e in errors]) ** 2
+    cuts = range(1, len(x))
+    se = [math.sqrt(variance[:i].sum() / i**2 + variance[i:].sum() / (len(x) - i) ** 2) for i in cuts]
+    gaps = [float(x[i:].mean() - x[:i].mean()) for i in cuts]
+    z, at = max((abs(gap) / e, i) for gap, e, i in zip(gaps, se, cuts, strict=True))
+    p = min(1.0, 2 * float(special.ndtr(-z)) * len(cuts))
+    if p > CHANGE_ALPHA or at == len(x) - 1:  # the newest run alone has its band
+        return None
+    words = f"{what}: {x[at:].mean():.4f} since run {at + 1} ({names[at]}), {x[:at].mean():.4f} before (p {p:.1g})."
+    return Drift(what=what, words=words, odd=True, band=None)
+
+
 def drifts(runs: Sequence[Brief]) -> list[Drift]:
     """Of score and accepted length, over the whole runs in the order of time."""
     whole = [r for r in runs if r.complete and r.samples == r.task_size]
-    out = []
+    out: list[Drift | None] = []
     with_score = [r for r in whole if r.score is not None]
     if with_score:
         errors = [stats.proportion_se(r.correct, r.scored) for r in with_score]
-        out.append(drift(STRICT, [r.score or 0.0 for r in with_score], errors, (0.0, 1.0)))
+        scores = [r.score or 0.0 for r in with_score]
+        out += [drift(STRICT, scores, errors, (0.0, 1.0)), change(STRICT, scores, errors, _when(with_score))]
     with_length = [r for r in whole if r.length is not None]
     if with_length:
         spread = [r.length_se for r in with_length]
-        out.append(drift("accepted length", [r.length or 0.0 for r in with_length], spread, (1.0, math.inf)))
-    return out
+        lengths, name = [r.length or 0.0 for r in with_length], "accepted length"
+        out += [drift(name, lengths, spread, (1.0, math.inf)), change(name, lengths, spread, _when(with_length))]
+    return [d for d in out if d is not None]
+
+
+def _when(runs: Sequence[Brief]) -> list[str]:
+    return [r.started[:10] or r.id for r in runs]
 
 
 def plots(runs: Sequence[Brief], found: Sequence[Drift]) -> list[tuple[str, str, Table]]:
     """(question, markup, numbers) of score and accepted length over the runs."""
-    bands = {d.what: d.band for d in found}
+    bands = {d.what: d.band for d in found if d.band is not None}
     score_rows = []
     for r in runs:
         if r.scored:

@@ -17,6 +17,8 @@ def page_markdown(found: Sequence[Subject]) -> str:
     do not pass. Two: what changed from the first to the second as well."""
     outcome = cards.outcome([s.verdict for s in found])
     parts = [f"**{outcome}**: {inline(cards.headline(found))}\n"]
+    if mixed := cards.mixed(found):
+        parts.append(f"> **{inline(mixed)}**\n")
     if len(found) == 1:
         (s,) = found
         parts += [_cards(s), *(_checks(s))]

@@ -59,6 +59,7 @@ def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundl
         headline=cards.headline(found),
         title=title(found),
         contents=_contents(found),
+        mixed=cards.mixed(found),
         warnings=[f"{s.label}: {w}" if not single else w for s in found for w in warnings(s)],
         cards=cards.cards(found[0]) if single else (),
         matrices=grid.matrices(rows),

@@ -147,6 +147,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
         for key in keys:
             value = str(run.cell.get(key))
             words.append(value if key in ("task", "target", "draft", "engine") else f"{key.replace('_', ' ')} {value}")
+        words += ["forced"] if run.forced else []
         plain.append(label_of(" ".join(w for w in words if w)))
     seen: dict[str, int] = {}
     out = []

@@ -17,6 +17,7 @@ from engine.attention import (
 )
 from engine.batch import Batch
 from engine.config import SparseConfig
+from engine.kernels import Kernels
 from engine.kv_cache import KVCache, LayerSpec
 from engine.layers import Index
 from engine.quant import FORMATS, INDEX_FORMATS
@@ -33,9 +34,9 @@ class Seq:
     rows: int
 
 
-def make_cache(fmt: str, num_pages: int = 64, layers: int = 1) -> KVCache:
+def make_cache(fmt: str, num_pages: int = 64, layers: int = 1, kernels: Kernels | None = None) -> KVCache:
     spec = LayerSpec(format=fmt, kv_heads=KV_HEADS, head_dim=DIM)
-    return KVCache([spec] * layers, num_pages=num_pages, page_size=PAGE)
+    return KVCache([spec] * layers, num_pages=num_pages, page_size=PAGE, kernels=kernels)
 
 
 def make_table(seqs: list[Seq], spare_columns: int = 0) -> Tensor:
@@ -230,12 +231,12 @@ LONG = {
 }
 
 
-def sparse_cache(index_format: str = "float32") -> KVCache:
+def sparse_cache(index_format: str = "float32", kernels: Kernels | None = None) -> KVCache:
     specs = [
         LayerSpec(format="float32", kv_heads=KV_HEADS, head_dim=DIM, index_format=index_format, index_dim=16),
         LayerSpec(format="float32", kv_heads=KV_HEADS, head_dim=DIM),
     ]
-    return KVCache(specs, num_pages=64, page_size=PAGE)
+    return KVCache(specs, num_pages=64, page_size=PAGE, kernels=kernels)
 
 
 def draw_index(rows: int, seed: int) -> Index:

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import SparseConfig
-from engine.indexer import block_scores, choose_blocks, reference_blocks
+from engine.indexer import (
+    FORCED_LOCAL,
+    NO_SCORE,
+    best_blocks,
+    best_blocks_by_sort,
+    block_scores,
+    choose_blocks,
+    reference_blocks,
+)
 
 CFG = SparseConfig(
     layers=(True,), computes=(True,), index_heads=2, index_dim=8, block_size=4, topk=3, init_blocks=0, local_blocks=1
@@ -37,6 +45,23 @@ def test_the_choice_equals_its_slow_twin(
         iq, ik = iq.sign(), ik.sign()
     position = int(torch.randint(places, (1,), generator=gen))
     assert chosen(iq, ik, position, cfg) == reference_blocks(iq, ik, position, cfg)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 70), st.integers(1, 20), st.integers(1, 40))
+def test_the_best_blocks_are_those_of_a_stable_sort(seed: int, blocks: int, count: int, values: int) -> None:
+    """Few different values, so that most places tie; some are hidden, forced or without a score."""
+    gen = torch.Generator().manual_seed(seed)
+    scores = torch.randint(values, (3, 2, blocks), generator=gen).float()
+    for special in (-torch.inf, FORCED_LOCAL, NO_SCORE):
+        scores[torch.rand(scores.shape, generator=gen) < 0.15] = special
+    assert best_blocks(scores, count).equal(best_blocks_by_sort(scores, count))
+
+
+def test_equal_blocks_beyond_a_sorts_reach_are_taken_from_the_lowest_id_on() -> None:
+    scores = torch.zeros(1, 40)
+    scores[0, [11, 39]] = 1.0
+    assert best_blocks(scores, 5).nonzero()[:, 1].tolist() == [0, 1, 2, 11, 39]
 
 
 def test_the_own_block_is_always_seen_and_later_ones_never() -> None:

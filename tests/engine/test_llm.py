@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import engine.runner
-from engine import LLM, Completion, Request, SamplingParams, Step
+from engine import LLM, Completion, Request, SamplingParams, Step, verify
 from engine.api import Cut, FinishReason
 from engine.errors import EngineError
 from engine.prefix_cache import PageTable
@@ -339,7 +338,7 @@ def test_sampled_text_has_the_target_s_law(tiny: Tiny, monkeypatch: pytest.Monke
         return law_p_value(seen, torch.tensor([law[p] for p in paths]).double())
 
     assert p_value() > 1e-4
-    monkeypatch.setattr(engine.runner, "accept_sampled", partial(engine.runner.accept_sampled, residual=False))
+    monkeypatch.setattr(verify, "accept_sampled", partial(verify.accept_sampled, residual=False))
     assert p_value() < 1e-8
 
 

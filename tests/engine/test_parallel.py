@@ -26,11 +26,12 @@ from engine.errors import EngineError
 from engine.layers import MLP
 from engine.model import Target
 from engine.parallel import Parallel, RankLost, Stopped
-from engine.quant.apply import scales_rows
+from engine.quant.apply import quantise_module, scales_rows
 from engine.quant.linear import QuantLinear
+from engine.quant.online import OnlineQuantConfig, linear_names, resolve
 from engine.shard import Share, local_config
 from engine.verify import Decision
-from engine.weights import load_draft, load_target
+from engine.weights import load_draft, load_target, target_names
 from tests.engine.checkpoints import copy, part_of
 from tests.engine.tiny import Tiny, build, prompts, requests
 
@@ -319,6 +320,24 @@ def test_ptpc_codes_are_those_of_the_whole_matrix(four: Tiny) -> None:
                                   ("bf16", '{"layer_quant_config": {"a": "ptpc_fp8"}}', True)):  # fmt: skip
         cfg = config(four, quant=quant, online_quant_config=online)
         assert scales_rows(cfg, QuantMode.parse(quant, "float32")) == wanted
+
+
+def test_so_are_those_of_the_experts(four: Tiny) -> None:
+    mode, asked = QuantMode.parse("float32"), OnlineQuantConfig(global_format="ptpc_fp8")
+
+    def experts(share: Share) -> tuple[list[QuantLinear], list[QuantLinear]]:
+        target = load_target(four.target, share=share)
+        quantise_module(target, resolve(asked, linear_names(target, target_names(target.cfg))), mode=mode)
+        moe = _layer(target, 1).mlp
+        return [*moe.gate_up], [*moe.down]
+
+    (up, down), (whole_up, whole_down) = experts(Share(rank=1, size=2, row_amax=True)), experts(Share())
+    for ours, theirs in zip(down, whole_down, strict=True):
+        assert torch.equal(ours.codes, theirs.codes[:, theirs.in_features // 2 :])
+        assert torch.equal(ours.scales, theirs.scales)
+    for ours, theirs in zip(up, whole_up, strict=True):
+        gate_and_up = torch.cat([codes[codes.shape[0] // 2 :] for codes in theirs.codes.chunk(2)])
+        assert torch.equal(ours.codes, gate_and_up)
 
 
 def test_what_does_not_divide_is_refused_before_anything_starts(four: Tiny, tiny: Tiny, tmp_path: Path) -> None:

@@ -325,3 +325,29 @@ def test_what_cannot_be_checked_is_an_error(place: Path, capsys, words: list[str
     err = capsys.readouterr().err
     assert said in err and "Traceback" not in err
     assert main(["certificate", "check", "nothing.json", "--k", "7", *CELL]) == 2
+
+
+@pytest.mark.parametrize("change", [
+    {"verdict": None}, {"verdict": {}}, {"verdict": {"outcome": "pass", "checks": [5]}},
+    {"verdict": {"outcome": "pass", "checks": [{"outcome": "pass"}]}}, {"runs": [{"role": 5, "name": 5, "sha256": 5}]},
+    {"runs": [{"role": "run", "name": "../x", "sha256": "a"}]}, {"standards": None}, {"configuration": []},
+], ids=str)  # fmt: skip
+def test_a_certificate_of_another_shape_is_a_line(
+    place: Path, change: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, run = certify(place)
+    edit(path, lambda values: values.update(change), reseal=True)
+    capsys.readouterr()
+    assert main(["certificate", "check", str(path), "--against", run.id, "--runs-dir", "runs"]) in (1, 2)
+    assert main(["certificate", "show", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "bug of evalkit" not in said and "Traceback" not in said
+
+
+def test_a_certificate_that_was_judged_by_a_standard_names_it(place: Path) -> None:
+    path, run = certify(place)
+    judged_by = [{"name": "accuracy", "outcome": "pass", "message": "", "numbers": {"compared": 6}}]
+    edit(path, lambda values: values["verdict"].update(checks=judged_by), reseal=True)
+    assert found_in(place, path, run) == ()
+    edit(path, lambda values: values.update(standards=[]), reseal=True)
+    assert found_in(place, path, run) == ("it was judged by accuracy and names no baseline",)

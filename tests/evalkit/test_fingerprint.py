@@ -48,14 +48,16 @@ def test_quant_mode_and_machine_do_not_forbid_a_comparison(name):
 
 @pytest.mark.parametrize("name", ["k", "quant", "draft_sha", "draft_method", "draft_width", "target_sha", "dtype",
                                   "device", "image", "code", "flags", "max_batch", "prefix_cache", "page_size",
-                                  "mono", "graphs", "tp", "versions"])  # fmt: skip
+                                  "mono", "graphs", "kernels", "tp", "versions"])  # fmt: skip
 def test_another_configuration_has_another_hash(name):
     changed = {"torch": "3"} if name in ("versions", "flags") else "other"
     assert config_fingerprint(_run()).hash != config_fingerprint(_run(**{name: changed})).hash
 
 
 def test_a_run_of_before_there_were_paths_took_the_ordinary_one():
-    assert config_fingerprint(_run()).hash == config_fingerprint(_run(mono="off", graphs="off", tp=1)).hash
+    assert (
+        config_fingerprint(_run()).hash == config_fingerprint(_run(mono="off", graphs="off", kernels="auto", tp=1)).hash
+    )
 
 
 @pytest.mark.parametrize("name", ["task", "task_sha", "shots", "temperature", "seed", "max_tokens", "threads", "stop"])

@@ -222,7 +222,7 @@ def test_a_broken_run_is_refused(kind: str) -> None:
 
 
 def test_a_subset_never_passes() -> None:
-    found = verdict(make_run(task_size=1319))
+    found = verdict(make_run(task_size=1319), baseline=make_baseline(1319))
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "a subset of 400 of 1319" in found.notes[0]
     assert named(found, "accuracy").outcome is Outcome.PASS

@@ -150,7 +150,8 @@ def test_record_and_read_back(tmp_path: Path) -> None:
     assert sum(value.histogram) == 720
     assert value.se is not None and value.interval is not None
     assert value.interval[0] < value.accepted_length < value.interval[1]
-    assert value.fingerprint == MARKS | {"quant": "float32", "endpoint": "engine", "shots": 0, "template": "none"}
+    asked = {"endpoint": "engine", "shots": 0, "template": "none", "bos": "tokenizer"}
+    assert value.fingerprint == MARKS | {"quant": "float32"} | asked
     assert sorted(p.name for p in tmp_path.iterdir()) == [evidence_path(path).name, path.name]  # nothing else is left
 
     by_inferencex = yaml.safe_load(path.read_text())  # as its readers do: model, mode, K, a plain number
@@ -322,7 +323,7 @@ def test_tampered_repeats_are_refused(tmp_path: Path, change: dict[str, object])
     record_baseline(run, path, repeats=[flipped(run, range(5), "r1")])
     data = json.loads(path.read_text())
     path.write_text(json.dumps(data | {"repeats": data["repeats"] | change}))
-    with pytest.raises(EvalkitError, match="is no baseline"):
+    with pytest.raises(EvalkitError, match=r"is no baseline|is no finite number"):
         load_baseline(path)
 
 
@@ -403,3 +404,33 @@ def test_the_old_name_of_a_baseline_is_an_error_and_no_missing_file(tmp_path: Pa
     with pytest.raises(EvalkitError, match=words):
         defaults_for(make_run(7), tmp_path)
     assert defaults_for(with_cell(make_run(7), task="gsm8k"), tmp_path).baseline is None
+
+
+@pytest.mark.parametrize("change", [
+    {"run": None}, {"run": ""}, {"target": 5}, {"task": None}, {"fingerprint": None}, {"fingerprint": []},
+    {"fingerprint": {}}, {"fingerprint": {"target_sha": "t1"}},
+], ids=str)  # fmt: skip
+def test_a_baseline_that_does_not_say_what_it_is_of_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "b.json"
+    record_baseline(make_run(0), path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(EvalkitError, match=r"expected text|a fingerprint without"):
+        load_baseline(path)
+
+
+@pytest.mark.parametrize("change", [
+    {"fingerprint": None}, {"fingerprint": {}}, {"fingerprint": 5}, {"run": 5}, {"counters": 5}, {"steps": -5},
+    {"steps": "x"}, {"steps": None}, {"histogram": None}, {"histogram": ["a"] * 4}, {"interval": None},
+    {"interval": [1]}, {"interval": ["a", "b"]}, {"interval": [9, 1]}, {"se": "x"}, {"samples": "x"},
+], ids=str)  # fmt: skip
+def test_evidence_that_lost_a_part_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    """Without its fingerprint a recorded value would be compared with any run, as an imported curve is."""
+    path = tmp_path / "g.yaml"
+    record_curve([make_run()], path)
+    beside = evidence_path(path)
+    data = json.loads(beside.read_text())
+    data["gradeschool-m3"]["thinking_off"]["3"] |= change
+    beside.write_text(json.dumps(data))
+    with pytest.raises(EvalkitError) as found:
+        read_curve(path)
+    assert "g.yaml at K=3" in str(found.value) and "\n" not in str(found.value)

@@ -39,6 +39,7 @@ def test_a_band_decodes_as_many_requests_as_it_is_for(quant: str, batch: int) ->
     ({"k": 5, "quant": "m31flash-c1-4"}, "4 requests .* at K=5 make steps of 24 rows; .* use --batch 2 at most"),
     ({"k": 7, "quant": "m31flash-c32-48", "batch": 2}, "Mono reads fp8 caches only"),
     ({"graphs": "wide"}, "graphs is 'wide'; fix: use off, atom, dense"),
+    ({"graphs": "off", "kernels": "tritn"}, "unknown kernels 'tritn'; fix: did you mean triton"),
 ])  # fmt: skip
 def test_what_mono_cannot_cover_is_refused_before_the_run(words: dict[str, Any], told: str) -> None:
     with pytest.raises(EngineError, match=told):
@@ -47,7 +48,7 @@ def test_what_mono_cannot_cover_is_refused_before_the_run(words: dict[str, Any],
 
 
 def test_a_server_has_its_own_paths() -> None:
-    with pytest.raises(EvalkitError, match="--mono and --graphs are of the built-in engine"):
+    with pytest.raises(EvalkitError, match="--mono, --graphs and --kernels are of the built-in engine"):
         Cell.make(model="m", mono="off", server=ServerSpec(engine="openai", base_url="http://127.0.0.1:1/v1"))
 
 
@@ -83,6 +84,16 @@ def mono_share(run: Run) -> float:
     share = mono(cast(Subject, SimpleNamespace(run=run)))
     assert share is not None
     return share
+
+
+def test_the_record_says_which_kernels_served() -> None:
+    told = {"decode_ticks": 8, "kernels_steps": 6, "kernels": {"triton": ["draw"], "twin": ["index_topk", "store_kv"]}}
+    (row,) = path_rows(make_run(counters=told))
+    assert row == ("kernels", "Triton in 6 of 8 decode steps; plain torch for index_topk, store_kv")
+    run, spec = make_run(counters=told), GateSpec(paths=(PathShare(name="kernels", share=0.9),))
+    check = named(judge(run, baseline=None, golden=None, spec=spec), "path kernels")
+    assert check.outcome is Outcome.FAIL and check.numbers["share"] == 0.75
+    assert path_rows(make_run(counters={"kernels": {"triton": [], "twin": ["draw"]}})) == []
 
 
 def test_a_run_without_these_counters_has_no_such_rows() -> None:

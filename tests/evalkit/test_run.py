@@ -172,7 +172,7 @@ def test_an_interrupt_before_the_first_sample_leaves_nothing(place):
     def stop(request):
         raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="0 of 12 samples kept"):
+    with pytest.raises(Interrupted, match="no sample was finished"):
         execute(place, Scripted(stop))
     assert list((place / "runs").iterdir()) == []
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from engine.config import SparseConfig
 from engine.indexer import reference_blocks
 from engine.kernels import index, reference
+from engine.quant import INDEX_FORMATS
 
-FORMATS = ["float32", "fp8", "nvfp4", "mxfp4"]
+FORMATS = ["float32", "fp8", "fp4_nv", "fp4_mx"]
 
 
 def setup(
@@ -24,7 +25,7 @@ def setup(
     iq = torch.randint(-1, 2, (n * width, heads, dim), generator=generator).float()
     table = torch.randperm(n * count, generator=generator).view(n, count)
     positions = torch.tensor(lengths)[:, None] - width + torch.arange(width)
-    return iq, reference.encode_index(keys, fmt), table, torch.where(positions < 0, -1, positions)
+    return iq, INDEX_FORMATS[fmt].encode(keys), table, torch.where(positions < 0, -1, positions)
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -50,7 +51,7 @@ def test_equals_the_per_row_rule(
     assert found.equal(reference.index_topk(args[0], pages, fmt, args[1], args[2], **rule))
 
 
-@pytest.mark.parametrize("fmt", ["float32", "nvfp4"])
+@pytest.mark.parametrize("fmt", ["float32", "fp4_nv"])
 def test_all_rows_of_a_request_choose_as_each_alone(
     fmt: str, device: torch.device, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,7 @@ def check(
     return found
 
 
-@pytest.mark.parametrize("fmt", kernels.KERNEL_FORMATS)
+@pytest.mark.parametrize("fmt", kernels.FORMATS)
 @pytest.mark.parametrize(
     ("lengths", "width", "heads", "kv_heads", "d", "page"),
     [
@@ -92,7 +92,7 @@ def test_a_split_context_is_put_together(
     check(fmt, lengths=[200, 40], width=3, heads=4, kv_heads=2, d=32, page=16, generator=generator, device=device)
 
 
-@pytest.mark.parametrize("fmt", kernels.KERNEL_FORMATS)
+@pytest.mark.parametrize("fmt", kernels.FORMATS)
 @pytest.mark.parametrize(("page", "block", "split"), [(64, 64, True), (8, 8, False), (16, 24, True), (4, 32, False)])
 def test_chosen_blocks_only(
     fmt: str, page: int, block: int, split: bool, device: torch.device, generator: torch.Generator,

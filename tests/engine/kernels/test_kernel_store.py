@@ -33,7 +33,7 @@ def narrow(x: Tensor, fmt: str, device: torch.device) -> Tensor:
     return (x.bfloat16().float() if fmt == "bf16" and device.type == "cpu" else x).to(device)
 
 
-@pytest.mark.parametrize("fmt", kernels.KERNEL_FORMATS)
+@pytest.mark.parametrize("fmt", kernels.FORMATS)
 @pytest.mark.parametrize(("rows", "kv_heads", "head_dim"), [(1, 1, 16), (7, 3, 48), (5, 2, 128)])
 def test_kv_bytes_equal_the_twin(
     fmt: str, rows: int, kv_heads: int, head_dim: int, device: torch.device, generator: torch.Generator
@@ -52,19 +52,39 @@ def test_kv_bytes_equal_the_twin(
     assert used[0] <= int((slots >= 0).sum())  # nothing but the slots was written
 
 
-@pytest.mark.parametrize("fmt", kernels.KERNEL_FORMATS)
-def test_the_cache_itself_stores_the_same(fmt: str, device: torch.device, generator: torch.Generator) -> None:
+@pytest.mark.parametrize("index_fmt", ["", *kernels.INDEX_FORMATS])
+@pytest.mark.parametrize("fmt", kernels.FORMATS)
+def test_a_cache_holds_the_same_bytes_by_kernels(
+    fmt: str, index_fmt: str, device: torch.device, generator: torch.Generator
+) -> None:
     k, v = (narrow(torch.randn(6, 2, 32, generator=generator), fmt, device) for _ in range(2))
+    key = narrow(torch.randn(6, 32, generator=generator), index_fmt, device)
     slots = torch.tensor([0, 3, 4, -1, 7, 8], device=device)
-    cache = KVCache([LayerSpec(format=fmt, kv_heads=2, head_dim=32)], num_pages=3, page_size=4, device=device)
-    cache.store(0, slots, k, v)
-    found = pages(fmt, 2, 32, device)
-    store.store_kv(k, v, slots, found, fmt)
-    for a, b in zip(found, cache._pages[0], strict=True):
-        assert a[:-1].view(torch.uint8).equal(b[:-1].view(torch.uint8))  # the spare page is the cache's own way
+    spec = LayerSpec(format=fmt, kv_heads=2, head_dim=32, index_format=index_fmt, index_dim=32 if index_fmt else 0)
+    caches = [
+        KVCache([spec], num_pages=3, page_size=4, device=device, kernels=kernels.Kernels(triton))
+        for triton in (False, True)
+    ]
+    for cache in caches:
+        cache.store(0, slots, k, v)
+        if index_fmt:
+            cache.store_index(0, slots, key)
+    for a, b in zip(*((*c.pages(0), *c.index_pages(0)) for c in caches), strict=True):
+        assert a[:-1].view(torch.uint8).equal(b[:-1].view(torch.uint8))  # the spare page is the twin's own way
+    ops = ["store_index", "store_kv"] if index_fmt else ["store_kv"]
+    assert [c.kernels.served() for c in caches] == [{"triton": [], "twin": ops}, {"triton": ops, "twin": []}]
 
 
-@pytest.mark.parametrize("fmt", ["float32", "bf16", "fp8", "nvfp4", "mxfp4"])
+def test_a_wide_vector_in_an_index_place_is_stored_by_the_twin(device: torch.device) -> None:
+    spec = LayerSpec(format="float32", kv_heads=1, head_dim=16, index_format="float32", index_dim=512)
+    made = kernels.Kernels(triton=True)
+    cache = KVCache([spec], num_pages=1, page_size=4, device=device, kernels=made)
+    cache.store_index(0, torch.tensor([2], device=device), torch.ones(1, 512, device=device))
+    assert made.served() == {"triton": [], "twin": ["store_index"]}
+    assert cache.index_at(0, torch.tensor([2], device=device)).sum() == 512
+
+
+@pytest.mark.parametrize("fmt", kernels.INDEX_FORMATS)
 @pytest.mark.parametrize(("rows", "width"), [(1, 32), (9, 96), (4, 128)])
 def test_index_bytes_equal_the_twin(
     fmt: str, rows: int, width: int, device: torch.device, generator: torch.Generator
@@ -79,9 +99,12 @@ def test_index_bytes_equal_the_twin(
         assert a.view(torch.uint8).equal(b.view(torch.uint8))
 
 
+BAD = [float("nan"), float("inf"), float("-inf")]
+
+
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # inf / inf, in the interpreter's numpy
 @pytest.mark.parametrize("fmt", ["fp8", "nvfp4"])
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("bad", BAD)
 def test_what_is_not_finite_spoils_what_the_twin_spoils(fmt: str, bad: float, device: torch.device) -> None:
     k = torch.ones(1, 2, 32, device=device)
     k[0, 1, 20] = bad
@@ -90,6 +113,25 @@ def test_what_is_not_finite_spoils_what_the_twin_spoils(fmt: str, bad: float, de
     reference.store_kv(k, torch.ones_like(k), torch.tensor([5], device=device), expected, fmt)
     a, b = (FORMATS[fmt].decode(p, torch.float32) for p in (found, expected))
     assert torch.isnan(b).any()
+    assert a.isnan().equal(b.isnan())
+    assert a.nan_to_num().equal(b.nan_to_num())
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize(("fmt", "spoilt"), [("fp8", 1), ("fp4_nv", 16), ("fp4_mx", 32)])
+@pytest.mark.parametrize("bad", BAD)
+def test_an_index_key_that_is_not_finite_is_never_stored_as_a_number(
+    fmt: str, spoilt: int, bad: float, device: torch.device
+) -> None:
+    """One rule for the engine's formats, the twins and the kernels: that number, or its whole block, becomes NaN."""
+    x = torch.ones(1, 64, device=device)
+    x[0, 40] = bad
+    x[0, 50] = 1e6  # finite: the largest number of the format, at most
+    found, expected = (index_pages(fmt, 64, device) for _ in range(2))
+    store.store_index(x, torch.tensor([5], device=device), found, fmt)
+    reference.store_index(x, torch.tensor([5], device=device), expected, fmt)
+    a, b = (INDEX_FORMATS[fmt].decode(p, torch.float32)[1, 1] for p in (found, expected))
+    assert int(b.isnan().sum()) == spoilt and b[40].isnan()
     assert a.isnan().equal(b.isnan())
     assert a.nan_to_num().equal(b.nan_to_num())
 
@@ -114,19 +156,5 @@ def pages(fmt: str, kv_heads: int, head_dim: int, device: torch.device) -> tuple
 
 
 def index_pages(fmt: str, width: int, device: torch.device) -> tuple[Tensor, ...]:
-    return tuple(
-        torch.zeros(4, 4, part.shape[-1], dtype=part.dtype, device=device)
-        for part in reference.encode_index(torch.zeros(1, width), fmt)
-    )
-
-
-@pytest.mark.parametrize("fmt", [f for f in INDEX_FORMATS if f != "fp8_fnuz"])
-def test_the_engine_and_the_kernels_mean_the_same_by_an_index_format(fmt: str) -> None:
-    """The bytes in the cache are those that the kernels' twins write, for every name that a layer can have."""
-    spec = LayerSpec(format="float32", kv_heads=1, head_dim=32, index_format=fmt, index_dim=32)
-    caches = [KVCache([spec], num_pages=4, page_size=4) for _ in range(2)]
-    k, slots = torch.randn(5, 32, generator=torch.Generator().manual_seed(0)), torch.tensor([3, 0, -1, 9, 15])
-    caches[0].store_index(0, slots, k)
-    kernels.store_index(k, slots, caches[1].index_pages(0), fmt)
-    for ours, theirs in zip(caches[0].index_pages(0), caches[1].index_pages(0), strict=True):
-        assert torch.equal(ours[:4].view(torch.uint8), theirs[:4].view(torch.uint8))
+    parts = INDEX_FORMATS[fmt].parts(width)
+    return tuple(torch.zeros(4, 4, part.width, dtype=part.dtype, device=device) for part in parts)

@@ -13,7 +13,9 @@ from torch import nn
 from engine import LLM
 from engine.draft.block import BlockDraft
 from engine.errors import EngineError
-from engine.quant import QuantLinear
+from engine.layers import gated
+from engine.moe import MoE, reference_moe
+from engine.quant import ACTIVATIONS, QuantLinear
 from tests.engine.tiny import Tiny, build, prompts, requests
 
 
@@ -44,12 +46,81 @@ def test_experts_and_router_stay_and_the_indexer_follows(m3: Tiny) -> None:
     assert texts(llm) == texts(m3.llm(k=3, quant="w=ptpc_fp8"))
 
 
-def test_experts_that_are_asked_for_and_not_reached_are_told(m3: Tiny) -> None:
+EXPERTS = '{"global_quant_config": "FORMAT", "exclude_layer": ["re:.*(self_attn|mlp|shared_experts)"]}'
+
+
+def moe_of(llm: LLM, layer: int = 1) -> MoE:
+    moe = llm.target.get_submodule(f"layers.{layer}.mlp")
+    assert isinstance(moe, MoE)
+    return moe
+
+
+def test_experts_are_quantised_where_nothing_excludes_them(m3: Tiny) -> None:
     llm = m3.llm(k=0, online_quant_config='{"global_quant_config": "ptpc_fp8"}')
-    (said,) = llm.notes
-    assert "expert matrices stay as they were loaded" in said
-    assert any(name.endswith("shared.down") for name in quantised(llm.target))
-    assert not any(name.endswith("mlp.gate") for name in quantised(llm.target))
+    assert llm.notes == ()
+    names = quantised(llm.target)
+    assert {f"layers.2.mlp.{stack}.{e}" for stack in ("gate_up", "down") for e in range(4)} <= set(names)
+    assert any(name.endswith("shared.down") for name in names)
+    assert not any(name.endswith("mlp.gate") for name in names)  # the router
+    told = [layer["layer"] for layer in llm.online_quant.info["layers"]]
+    assert told.count("model.layers.2.block_sparse_moe.experts") == 1
+    assert llm.online_quant.info["num_layers"] == len(told)
+    assert texts(llm) == texts(m3.llm(k=3, online_quant_config='{"global_quant_config": "ptpc_fp8"}'))
+
+
+@pytest.mark.parametrize(("name", "values", "scales"), [("ptpc_fp8", 1.0, 4 / 32), ("mxfp8", 1.0, 1 / 32),
+                                                        ("mxfp4", 0.5, 1 / 32)])  # fmt: skip
+def test_memory_of_quantised_experts_to_the_byte(tmp_path: Path, name: str, values: float, scales: float) -> None:
+    """Every expert's matrices, of 32 columns here: codes, and a scale of 4 bytes a row or of 1 for 32 values."""
+    m3 = build(tmp_path, intermediate_size=32)
+    plain, llm = m3.llm(k=0), m3.llm(k=0, online_quant_config=EXPERTS.replace("FORMAT", name))
+    count = 2 * 4 * (64 * 32 + 32 * 32)  # layers, experts, gate and up and down
+    assert llm.weights.nbytes == {"plain": plain.weights.total - 4 * count, name: int(count * (values + scales))}
+    assert llm.weights.layers == {name: 16} and llm.weights.cached == 4 * count
+    assert llm.counters["weight_bytes"] == plain.weights.total - count * 4 + int(count * (values + scales))
+    codes = [layer.codes.nbytes for layer in llm.target.modules() if isinstance(layer, QuantLinear)]
+    assert sum(codes) == count * values
+
+
+@pytest.mark.parametrize("name", ["ptpc_fp8", "mxfp8", "mxfp4"])
+def test_a_quantised_expert_is_the_layer_of_its_own_matrices(tmp_path: Path, name: str) -> None:
+    """Each expert against QuantLinears made of its part of the stack, and the whole MoE against its slow twin."""
+    m3 = build(tmp_path, intermediate_size=32)
+    old, new = moe_of(m3.llm(k=0)), moe_of(m3.llm(k=0, online_quant_config=EXPERTS.replace("FORMAT", name)))
+    x, act = torch.randn(5, 32, generator=torch.Generator().manual_seed(1)), "" if name == "mxfp4" else None
+    assert isinstance(old.gate_up, nn.Parameter) and isinstance(old.down, nn.Parameter)
+    for e in range(4):
+        layers = [QuantLinear(stack[e].detach(), name, act=ACTIVATIONS[name][0] if act is None else act)
+                  for stack in (old.gate_up, old.down)]  # fmt: skip
+        assert torch.equal(new.expert(e, x), layers[1](gated(layers[0](x), new.cfg)))
+    for rows in (x, x[:1]):
+        torch.testing.assert_close(new(rows), reference_moe(new, rows), rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(new(rows), old(rows), rtol=1e-4, atol=1e-5)
+
+
+def test_experts_by_pattern(m3: Tiny) -> None:
+    """Both stacks answer to the experts' name, each to its own matrices; experts of one stack cannot differ."""
+    only = '{"layer_quant_config": {"model.layers.1.block_sparse_moe.experts": "ptpc_fp8"}}'
+    assert len(quantised(m3.llm(k=0, online_quant_config=only).target)) == 8
+    down = '{"layer_quant_config": {"*.w2": "ptpc_fp8"}}'
+    llm = m3.llm(k=0, online_quant_config=down)
+    assert quantised(llm.target) == [f"layers.{i}.mlp.down.{e}" for i in (1, 2) for e in range(4)]
+    assert isinstance(moe_of(llm).gate_up, nn.Parameter) and texts(llm)
+    recipe = '{"global_quant_config": "ptpc_fp8", "exclude_layer": ["lm_head", "*block_sparse_moe"]}'
+    assert not any(".mlp.gate_up." in n or ".mlp.shared" in n for n in quantised(
+        m3.llm(k=0, online_quant_config=recipe).target))  # fmt: skip
+    one = '{"global_quant_config": "ptpc_fp8", "exclude_layer": "*.experts.2.*"}'
+    with pytest.raises(EngineError, match=r"parts of model.layers.1.block_sparse_moe.experts differently "
+                       r"\(0.w1: ptpc_fp8, 2.w1: excluded by \*.experts.2.\*\)"):  # fmt: skip
+        m3.llm(k=0, online_quant_config=one)
+    with pytest.raises(EngineError, match="experts is 16 wide, mxfp8 needs a multiple of 32"):
+        m3.llm(k=0, online_quant_config='{"layer_quant_config": {"*.w2": "mxfp8", "*.experts": "ptpc_fp8"}}')
+
+
+def test_mono_serves_quantised_experts(m3: Tiny) -> None:
+    settings = {"k": 3, "quant": "fp8", "online_quant_config": '{"global_quant_config": "ptpc_fp8"}', "max_batch": 2}
+    llm = m3.llm(mono="require", **settings)
+    assert texts(llm) == texts(m3.llm(mono="off", **settings)) and llm.counters["mono_share"] == 1.0
 
 
 def test_sparse_and_dense_layers_of_a_hybrid(m3: Tiny) -> None:

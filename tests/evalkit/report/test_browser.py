@@ -3,6 +3,7 @@ serious. Skips where there is no Chromium."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from evalkit.baseline import STRICT
 from evalkit.records import Run, Sample
 from evalkit.report.render import render_page
+from evalkit.report.serve import make_server
 from tests.evalkit.report.makers import (
     HOSTILE,
     RECORDED,
@@ -23,6 +25,7 @@ from tests.evalkit.report.makers import (
     make_subject,
     make_verdict,
 )
+from tests.evalkit.report.test_report_serve import store
 from tools.report import FLAGS, browser
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -229,6 +232,33 @@ def test_axe_finds_nothing_serious(chromium: Any, address: str, alone: str, sche
             found = axe.run(tab.page).response["violations"]
         told = {v["id"]: [n["html"][:200] for n in v["nodes"][:3]] for v in found if v["impact"] in SERIOUS}
         assert told == {}
+
+
+def test_the_served_index_and_history_are_clean_too(chromium: Any, tmp_path: Path) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
+    for day in range(1, 5):
+        store(tmp_path, make_run(40, wrong=3 + 20 * (day == 4), seed=day), f"2026-11-0{day}T00:00:00+00:00")
+    with make_server(tmp_path, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        root = f"http://127.0.0.1:{server.server_address[1]}"
+        with Tab(chromium, f"{root}/") as tab:
+            assert tab.page.locator(".warning").count() == 1  # the last run's score is another
+            told = [v["id"] for v in axe.run(tab.page).response["violations"] if v["impact"] in SERIOUS]
+            tab.page.keyboard.press("Tab")
+            for box in tab.page.locator("input[name=run]").all()[:2]:
+                box.focus()
+                tab.page.keyboard.press("Space")
+            tab.page.get_by_role("button", name="Report of the chosen runs").press("Enter")
+            tab.page.wait_for_selector("#comparison")
+            tab.page.go_back()
+            tab.page.get_by_role("link", name="history of 4 runs").first.press("Enter")
+            tab.page.wait_for_selector("svg.plot")
+            told += [v["id"] for v in axe.run(tab.page).response["violations"] if v["impact"] in SERIOUS]
+            assert told == [] and tab.page.locator("svg.plot").count() == 2
+            assert tab.said == []
+        server.shutdown()
+        thread.join()
 
 
 def test_every_control_has_a_name_and_focus_goes_down_the_page(chromium: Any, address: str) -> None:

@@ -18,10 +18,12 @@ from evalkit.acceptance import positions, summarize
 from evalkit.baseline import STRICT, Row
 from evalkit.errors import EvalkitError
 from evalkit.gate import judge
+from evalkit.golden import Standards
 from evalkit.records import Outcome, Run
-from evalkit.report import bundle, drafts, grid, tables, text
+from evalkit.report import best, bundle, drafts, grid, tables, text
 from evalkit.report.markdown import page_markdown
 from evalkit.report.render import render, render_page, write_page
+from evalkit.report.subject import subjects
 from tests.evalkit.report.makers import (
     HOSTILE,
     RECORDED,
@@ -350,6 +352,21 @@ def test_several_runs_are_a_sweep_that_leads_to_each_run() -> None:
     for i, run in enumerate(runs):
         assert page.count(f'href="#run-{i}"') == 2 and f'id="run-{i}"' in page and run.id in reader.text
     assert len(unpacked(page)) == 3 and 'class="matrix"' in page and 'class="sortable"' in page
+
+
+def test_c61_real_and_forced_acceptance_on_one_page_is_said_first_and_never_ranked() -> None:
+    runs = [make_run(60, id="real"), make_run(60, id="drawn"), make_run(60, id="weak", seed=5)]
+    runs[1] = replace(runs[1], samples=tuple(replace(s, forced=True, scores={}) for s in runs[1].samples))
+    standards = Standards(golden=None, baseline=None, references=())
+    found = subjects([(r, None, standards) for r in runs])
+    page, told = render_page(found), page_markdown(found)
+    words = "This page mixes real and forced acceptance: K=7 nvfp4 forced was forced"
+    assert words in Reader(page).text and words in told and 'class="warning mixed"' in page
+    drawn = next(s for s in found if s.run.id == "drawn")
+    row = grid.rows(found, best.best_of(found))[drawn.index]
+    assert row.length.endswith(" forced") and all(drawn.index not in (b.top, *b.tied) for b in best.best_of(found))
+    for alike in (subjects([(runs[1], None, standards)]), subjects([(runs[0], None, standards)])):
+        assert "This page mixes" not in render_page(alike)
 
 
 def test_samples_that_do_not_fit_are_told_and_lie_beside(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evalkit.errors import EvalkitError
+from evalkit.fingerprint import sha256_json
 from evalkit.records import Run
 from evalkit.report import history
 from evalkit.report.serve import HOST, make_server
@@ -20,8 +22,11 @@ from tests.evalkit.report.makers import Reader, make_run
 
 def store(root: Path, run: Run, started: str) -> str:
     """The run on disk; returns its id."""
-    head = RunHead(cell=run.cell, fingerprint=run.fingerprint, provenance={**run.provenance, "started": started},
-                   expected=run.expected, task_size=run.task_size)  # fmt: skip
+    told = {name: value for name, value in run.fingerprint.items() if name != "hash"}
+    head = RunHead(
+        cell={**run.cell, "shots": told["shots"]}, fingerprint={**told, "hash": sha256_json(told)},
+        provenance={**run.provenance, "started": started}, expected=run.expected, task_size=run.task_size,
+    )  # fmt: skip
     with open_run(root, "run", head, fresh=True) as writer:
         for sample in run.samples:
             writer.add(sample, seconds=1.0)
@@ -124,6 +129,29 @@ def test_drift_needs_runs_to_compare_with() -> None:
     assert history.drift("x", [0.9, 0.9, 0.9, 0.7], [0.01] * 4).odd
     near = history.drift("x", [0.99, 0.98, 0.99, 1.0], [0.02] * 4, (0.0, 1.0))
     assert near.band is not None and near.band[1] == 1.0 and not near.odd
+
+
+def test_c53_a_level_that_changed_and_stayed_is_told_with_its_day() -> None:
+    days = [f"2026-11-0{i}" for i in range(1, 9)]
+    lengths = [2.83, 2.84, 2.83, 2.08, 2.07, 2.09, 2.08, 2.08]
+    assert not history.drift("accepted length", lengths, [0.02] * 8, (1.0, 9.0)).odd  # the band holds both levels
+    found = history.change("accepted length", lengths, [0.02] * 8, days)
+    assert found is not None and found.odd and "2.0800 since run 4 (2026-11-04), 2.8333 before" in found.words
+    assert history.change("x", [0.9] * 8, [0.01] * 8, days) is None
+    assert (
+        history.change("x", lengths, [None] * 8, days) is None and history.change("x", [1, 9], [0.1] * 2, days) is None
+    )
+
+
+@pytest.mark.stat
+def test_a_level_that_did_not_change_is_rarely_called_one() -> None:
+    """Seeds 0..1999, 12 runs each: at most 1 % false alarms by Bonferroni; a binomial of 2000 at 0.01 exceeds 36 with
+    chance 0.0004."""
+    alarms = 0
+    for seed in range(2000):
+        values = np.random.default_rng(seed).normal(0.9, 0.01, size=12).tolist()
+        alarms += history.change("x", values, [0.01] * 12, [""] * 12) is not None
+    assert alarms <= 36
 
 
 def test_a_cell_is_one_whatever_its_seed_and_machine() -> None:
