@@ -111,7 +111,7 @@ class Runner:
             seq.commit_first(t, gaps)
 
     def _decode(self, seqs: list[Sequence]) -> None:
-        laws, other = self._laws(seqs), self.router.mono_steps + self.kernels.twin_calls
+        laws, mono, twins = self._laws(seqs), self.router.mono_steps, self.kernels.twin_calls
         starts = np.array([s.stored for s in seqs])  # each anchor's position
         wanted = [s.draft_room(self.k) for s in seqs]
         tables = page_tables([s.table for s in seqs], int(starts.max()) + 1 + max(wanted))
@@ -131,10 +131,10 @@ class Runner:
         decision = self._decide(logits, proposal, seqs, starts, laws)
         self.decode_ticks += 1
         self.decode_rows += int(counts.sum())
-        served = self.kernels.triton and other == self.router.mono_steps + self.kernels.twin_calls
-        self.kernels_steps += served
+        ordinary = mono == self.router.mono_steps
+        self.kernels_steps += self.kernels.triton and ordinary and twins == self.kernels.twin_calls
         asked = picks_blocks(self.target.cfg.sparse, int((starts + counts).max()))
-        self.fused_topk_steps += asked and proposal is not None
+        self.fused_topk_steps += ordinary and asked and proposal is not None
         self._commit(seqs, ids, proposal, decision, self._gaps(logits))
 
     def _chosen(self, proposal: Proposal) -> Proposal:

@@ -157,7 +157,8 @@ context, compiled ahead of time for AMD gfx950 (MI350, MI355) and NVIDIA sm_90 (
 
 **Nothing below was run on a GPU.** The tests run every kernel in Triton's interpreter on the CPU, against a
 plain-torch twin, and read registers, memory and matrix instructions from the compiled code; `pytest -m gpu` with
-`TRITON_INTERPRET=0` runs the same tests on one. Speed is not known.
+`TRITON_INTERPRET=0` runs the same tests on one. Speed is not known. `make test` compiles one configuration of each
+kernel and fails where its row or the list of configurations has changed; `make kernels` and `pytest -m slow` take all.
 
 Limits: {limits}. Registers are those of one thread (AMD: vector and accumulation together). Spills: registers on
 AMD, bytes of stack on NVIDIA. Matrix: the types of the matrix instructions found in the code; attention and index

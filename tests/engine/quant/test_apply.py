@@ -233,6 +233,9 @@ def test_the_fused_choice_of_blocks_is_counted(tmp_path: Path) -> None:
     llm.generate(requests([(4, 5, 6)], max_tokens=40, ignore_eos=True))
     assert 0 < llm.counters["fused_verify_topk_steps"] < llm.counters["decode_ticks"]  # the first see all their blocks
     assert llm.notes == ()
+    mono = build(tmp_path).llm(k=3, quant="fp8", mono="require", max_batch=4)
+    mono.generate(requests([(4, 5, 6)], max_tokens=40, ignore_eos=True))
+    assert mono.counters["mono_share"] == 1.0 and mono.counters["fused_verify_topk_steps"] == 0  # one path a step
 
 
 def test_the_other_dialect_and_a_cache_scale_reach_the_engine(tiny: Tiny) -> None:
