@@ -116,7 +116,7 @@ def test_stored_fp8_scales_of_three_shapes_and_mx_scales_as_floats():
 
 
 @pytest.mark.parametrize(("kind", "scale", "words"), [
-    ("fp8", torch.ones(5), "scales of shape .5., not .. or .1. or .8. or .8, 1. or .1, 1."),
+    ("fp8", torch.ones(5), "scales of shape .5., not .1. or .. or .8, 1. or .8. or .1, 1."),
     ("mxfp8", torch.ones(8, 3), "scales of shape .8, 3., not .8, 2."),
     ("mxfp8", torch.full((8, 2), 3.0), "no powers of two"),
     ("int8", torch.ones(8), "use fp8, mxfp8, mxfp4 or nvfp4"),
