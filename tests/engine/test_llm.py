@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import engine.runner
+import engine.verify
 from engine import LLM, Completion, Request, SamplingParams, Step
 from engine.api import Cut, FinishReason
 from engine.errors import EngineError
@@ -334,7 +334,7 @@ def test_sampled_text_has_the_target_s_law(tiny: Tiny, monkeypatch: pytest.Monke
         return law_p_value(seen, torch.tensor([law[p] for p in paths]).double())
 
     assert p_value() > 1e-4
-    monkeypatch.setattr(engine.runner, "accept_sampled", partial(engine.runner.accept_sampled, residual=False))
+    monkeypatch.setattr(engine.verify, "accept_sampled", partial(engine.verify.accept_sampled, residual=False))
     assert p_value() < 1e-8
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine import runner
+from engine import verify
 from engine.api import Completion, Request, SamplingParams
 from engine.verify import Decision, accept_greedy, accept_sampled
 from evalkit.gate import GateSpec, judge
@@ -72,7 +72,7 @@ def test_one_more_draft_accepted_than_verified_is_refused_by_lossless(
 ) -> None:
     plain = as_run(completions(tiny), 0)
     assert lossless(as_run(completions(tiny, k=K), K), plain).outcome is Outcome.PASS
-    monkeypatch.setattr(runner, "accept_greedy", one_more)
+    monkeypatch.setattr(verify, "accept_greedy", one_more)
     found = lossless(as_run(completions(tiny, k=K), K), plain)
     assert found.outcome is Outcome.FAIL and "in float32 none may; first document" in found.message
 
@@ -83,7 +83,7 @@ def test_a_gap_tells_a_near_tie_from_a_draft_that_was_not_verified(tiny: Tiny, m
     plain = as_run(completions(tiny, **words), 0, quant="fp8")
     sound = lossless(as_run(completions(tiny, k=K, **words), K, quant="fp8"), plain)
     assert sound.outcome is Outcome.PASS, sound.message
-    monkeypatch.setattr(runner, "accept_greedy", one_more)
+    monkeypatch.setattr(verify, "accept_greedy", one_more)
     found = lossless(as_run(completions(tiny, k=K, **words), K, quant="fp8"), plain)
     assert found.outcome is Outcome.FAIL and "which rounding does not explain" in found.message
     assert found.numbers["unknown"] == 0 and found.numbers["unexplained"] > 0
@@ -101,7 +101,7 @@ def test_a_skipped_residual_is_refused_by_lossless(tiny: Tiny, monkeypatch: pyte
     def skipped(*args: Any, **words: Any) -> Decision:
         return accept_sampled(*args, **{**words, "residual": False})
 
-    monkeypatch.setattr(runner, "accept_sampled", skipped)
+    monkeypatch.setattr(verify, "accept_sampled", skipped)
     found = lossless(as_run(completions(tiny, k=K, **many), K, temperature=1.0), plain)
     assert found.outcome is Outcome.FAIL and "the draft changes what is sampled" in found.message
 
