@@ -1,8 +1,9 @@
 """Logits to probabilities to tokens, and the random numbers of each request.
 
 Every draw is a function of (request key, position, purpose) alone: a counter, not a stream. So batch,
-order, chunks and preemption never change a sample, and a token drafted twice (because the block before
-it was cut short) is drafted with the same number.
+order, chunks and preemption never change a sample. Numbers of drafts and accept tests also depend on where
+their step begins: block verification and a scheduled block look at more places than they keep, and a place that a
+later step drafts again with numbers already looked at would not have the target's law.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ class Purpose(IntEnum):
     ACCEPT = 3  # the uniform of the accept test
     FORCED = 4  # how many drafts a step keeps where acceptance is drawn
 
+    @property
+    def of_a_step(self) -> bool:
+        """Whether another step at the same position draws anew."""
+        return self in (Purpose.DRAFT, Purpose.ACCEPT)
+
 
 def request_key(run_seed: int, request_seed: int) -> int:
     """The 64-bit key of a request's random numbers."""
@@ -52,6 +58,8 @@ def uniforms(keys: np.ndarray, starts: np.ndarray, width: int, purpose: Purpose)
     keys: uint64 [n]; starts: int64 [n], absolute positions in the request's text.
     """
     stream = _mix(keys ^ _mix(np.full_like(keys, int(purpose))))
+    if purpose.of_a_step:
+        stream = _mix(stream ^ _mix(starts.astype(np.uint64)))
     steps = (starts[:, None] + np.arange(width)).astype(np.uint64)
     bits = _mix(stream[:, None] + steps * np.uint64(_GOLDEN))
     return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)

@@ -326,8 +326,8 @@ def test_sampled_text_has_the_target_s_law(tiny: Tiny, monkeypatch: pytest.Monke
     for _ in range(4):
         law = {(*path, t): mass * p for path, mass in law.items() for t, p in _top3(plain, (*prompt, *path))}
 
-    def p_value() -> float:
-        llm = tiny.llm(k=3, max_batch=250)
+    def p_value(rule: str = "standard") -> float:
+        llm = tiny.llm(k=3, max_batch=250, verify=rule)
         out = llm.generate(requests([prompt] * 1500, max_tokens=4, temperature=1.0, top_k=3, ignore_eos=True))
         assert llm.counters["verify_steps"] > 1000
         paths = list(law)
@@ -338,6 +338,7 @@ def test_sampled_text_has_the_target_s_law(tiny: Tiny, monkeypatch: pytest.Monke
         return law_p_value(seen, torch.tensor([law[p] for p in paths]).double())
 
     assert p_value() > 1e-4
+    assert p_value("block") > 1e-4
     monkeypatch.setattr(verify, "accept_sampled", partial(verify.accept_sampled, residual=False))
     assert p_value() < 1e-8
 

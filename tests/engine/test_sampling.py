@@ -81,12 +81,16 @@ def test_draw_never_gives_a_token_of_weight_0(weights: list[float], u: float) ->
     assert w[int(draw(w, torch.tensor(nearest_1, dtype=torch.float64)))] > 0
 
 
-def test_draws_depend_on_key_position_and_purpose_alone() -> None:
+def test_draws_depend_on_key_position_purpose_and_step_alone() -> None:
     keys = np.array([request_key(0, 5), request_key(0, 6)], dtype=np.uint64)
-    both = uniforms(keys, np.array([3, 9]), 4, Purpose.DRAFT)
-    alone = uniforms(keys[1:], np.array([10]), 2, Purpose.DRAFT)
+    both = uniforms(keys, np.array([3, 9]), 4, Purpose.TARGET)
+    alone = uniforms(keys[1:], np.array([10]), 2, Purpose.TARGET)
     assert torch.equal(both[1, 1:3], alone[0])
     assert not torch.equal(both, uniforms(keys, np.array([3, 9]), 4, Purpose.ACCEPT))
+    for purpose in (Purpose.DRAFT, Purpose.ACCEPT):  # another step draws anew
+        step = uniforms(keys, np.array([3, 9]), 4, purpose)
+        assert torch.equal(step[1:, :2], uniforms(keys[1:], np.array([9]), 2, purpose))
+        assert not torch.isin(step[1, 1:3], uniforms(keys[1:], np.array([10]), 2, purpose)).any()
     assert request_key(1, 5) != request_key(0, 5) != request_key(0, 6)
     assert request_key(0, -1) != request_key(0, 1)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from engine.sampling import draw, one_hot
+from engine.sampling import Purpose, draw, one_hot, request_key, uniforms
 from engine.verify import (
     Decision,
     accept_block,
@@ -117,20 +118,22 @@ class Chain:
     def speculate(
         self, n: int, k: int, seed: int, *, accept: Rule, certain: bool, ragged: bool | Ragged, residual: bool
     ) -> Tensor:
-        """Counts [vocab ** 3] of the first three tokens of n speculative decodes.
+        """Counts [vocab ** 3] of the first three tokens of n speculative decodes, drawn by the engine's own counters:
+        a position that a later step drafts again must not meet numbers that an earlier choice has looked at.
 
         ragged: blocks of random lengths, or of those that a function of the drafted paths [n, k+1] gives.
         """
         g = torch.Generator().manual_seed(seed)
         out, length = torch.zeros(n, 3 + k, dtype=torch.long), torch.zeros(n, dtype=torch.long)
         last = torch.zeros(n, dtype=torch.long)
-        rows = torch.arange(n)
+        rows, keys = torch.arange(n), np.array([request_key(seed, i) for i in range(n)], dtype=np.uint64)
         for _ in range(3):  # each step gives at least one token
-            chain, laws = [last], []
-            for _ in range(k):
+            chain, laws, first = [last], [], length.numpy() + 1
+            u_draft = uniforms(keys, first, k, Purpose.DRAFT)
+            for i in range(k):
                 law = one_hot(self.p[chain[-1]].argmax(-1), self.vocab) if certain else self.q[chain[-1]]
                 laws.append(law)
-                chain.append(draw(law, torch.rand(n, generator=g).double()))
+                chain.append(draw(law, u_draft[:, i]))
             path = torch.stack(chain, 1)
             counts = torch.randint(0, k + 1, (n,), generator=g) if ragged else None
             counts = ragged(path) if callable(ragged) else counts
@@ -138,8 +141,8 @@ class Chain:
                 self.p[path],
                 None if certain else torch.stack(laws, 1),
                 path[:, 1:],
-                torch.rand(n, k, generator=g).double(),
-                torch.rand(n, k + 1, generator=g).double(),
+                uniforms(keys, first, k, Purpose.ACCEPT),
+                uniforms(keys, first, k + 1, Purpose.TARGET),
                 counts,
                 residual=residual,
             )
