@@ -25,7 +25,7 @@ from evalkit.run import run_cell
 from evalkit.store import find_run, list_runs, load_run
 
 BUILD = ROOT / "build" / "reference"
-TARGET, DRAFT, WEAK, EAGLE3 = "gradeschool-m3", "dspark", "dspark-weak", "eagle3"
+TARGET, DRAFT, WEAK, EAGLE3, NGRAM = "gradeschool-m3", "dspark", "dspark-weak", "eagle3", "ngram"
 KS = (3, 5, 7)
 QUANTS = ("bf16", "fp8", "nvfp4", "ptpc-fp8", "m31flash-c1-4", "m31flash-c32-48")
 
@@ -45,6 +45,7 @@ def measure(runs_dir: Path, threads: int) -> Measured:
         drafted={k: cell(k) for k in KS},
         weak={k: cell(k, draft=WEAK) for k in KS},
         eagle3={k: cell(k, draft=EAGLE3) for k in KS},
+        ngram={k: cell(k, draft=NGRAM) for k in KS},
         damaged={name: cell(0, model=str(folder)) for name, folder in damaged(BUILD / "damaged").items()},
         quant={q: cell(7, quant=q) for q in QUANTS},
         few_shot=cell(7, shots=5),
@@ -101,7 +102,8 @@ def main(argv: list[str] | None = None) -> None:
     found = measure(BUILD / "runs", args.threads)
     print(record_baseline(found.plain, baseline_path(TARGET, str(found.plain.cell["task"]))))
     print(record_curve(list(found.drafted.values()), golden_path(TARGET, DRAFT)))
-    print(record_curve(list(found.eagle3.values()), golden_path(TARGET, EAGLE3)))
+    for draft, runs in ((EAGLE3, found.eagle3), (NGRAM, found.ngram)):
+        print(record_curve(list(runs.values()), golden_path(TARGET, draft)))
     print(f"model card: {write_card(found, REFERENCE)}")
 
 

@@ -51,6 +51,7 @@ class Measured:
     quant: dict[str, Run]  # K=7, by quant mode
     few_shot: Run  # K=7, 5 shots
     eagle3: dict[int, Run]  # by K, float32
+    ngram: dict[int, Run]
     damaged: dict[str, Run]  # K=0, float32, of a target that lacks a part, by what it lacks
     block: dict[int, Run]  # by K, drafted at block width
     sampled: Run  # K=7, temperature 1: what the confidence head was trained to predict
@@ -125,7 +126,7 @@ def _damaged(found: Measured) -> list[str]:
 def _acceptance(found: Measured) -> list[str]:
     rows = []
     named = {"dspark, T=K": found.drafted, "dspark, T=block": found.block, "dspark-weak, T=K": found.weak}
-    named["eagle3"] = found.eagle3
+    named |= {"eagle3": found.eagle3, "n-gram": found.ngram}
     named["dspark, T=K, temperature 1"] = {7: found.sampled}
     for name, runs in named.items():
         for k, run in runs.items():
