@@ -301,7 +301,7 @@ def _report(
     from evalkit.store import find_run
 
     runs = [_load(word, runs_dir) for word in which]
-    judged = judging.with_verdicts(runs, judging.read_verdicts(verdict)) if verdict else judging.judge_sweep(runs)
+    judged = judging.with_verdicts(runs, verdict) if verdict else judging.judge_sweep(runs)
     found = list(zip(runs, judged, strict=True))
     if data:
         from evalkit.report.data import write_data

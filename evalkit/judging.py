@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ class Judged:
     run: Run
     verdict: Verdict
     standards: Standards
+    source: str = ""  # the file that the verdict was read from; "" where it was judged here
 
 
 def judge_run(
@@ -122,7 +123,7 @@ def report_subjects(found: Sequence[tuple[Run, Judged | None]]) -> list[Subject]
     for run, judged in found:
         standards = judged.standards if judged else goldens.defaults_for(run)
         rows.append((run, judged.verdict if judged else None, standards))
-    return subjects(rows)
+    return subjects(rows, {run.id: judged.source for run, judged in found if judged})
 
 
 def judge_sweep(runs: Sequence[Run]) -> list[Judged]:
@@ -136,11 +137,19 @@ def judge_sweep(runs: Sequence[Run]) -> list[Judged]:
     return [replace(j, verdict=v) for j, v in zip(found, adjusted, strict=True)]
 
 
-def read_verdicts(path: Path) -> list[Verdict]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A verdict of a file, and what the file says of its run."""
+
+    verdict: Verdict
+    run: Mapping[str, Any]
+
+
+def read_verdicts(path: Path) -> list[Written]:
     """What `evalkit gate --json FILE` wrote."""
     try:
         data = read_json(path.read_text(encoding="utf-8"))
-        return [_verdict(one) for one in data["verdicts"]]
+        return [Written(verdict=_verdict(one), run=dict(one["run"] or {})) for one in data["verdicts"]]
     except FileNotFoundError:
         raise EvalkitError(f"{path} does not exist", "write it with evalkit gate RUN... --json FILE") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
@@ -158,11 +167,43 @@ def _verdict(values: dict[str, Any]) -> Verdict:
                    notes=tuple(str(note) for note in values.get("notes", ())))  # fmt: skip
 
 
-def with_verdicts(runs: Sequence[Run], verdicts: Sequence[Verdict]) -> list[Judged | None]:
-    """Verdicts that were written before, each beside its run; None for a run without one."""
-    by_run = {v.run_id: v for v in verdicts}
+def with_verdicts(runs: Sequence[Run], path: Path) -> list[Judged | None]:
+    """Verdicts that were written before, each beside its run; None for a run without one.
+
+    A verdict is of the samples that it was made of: a run that the file describes otherwise is refused.
+    """
+    bad_last = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)  # of several cells on one run the worst is shown
+    written_by = sorted(read_verdicts(path), key=lambda w: bad_last.index(w.verdict.outcome))
+    by_run = {w.verdict.run_id: w for w in written_by}
     if unknown := sorted(by_run.keys() - {r.id for r in runs}):
         raise EvalkitError(f"the verdict is of run {unknown[0]}, which is not given", "give the runs it was made of")
-    return [
-        Judged(run=r, verdict=by_run[r.id], standards=goldens.defaults_for(r)) if r.id in by_run else None for r in runs
-    ]
+    out: list[Judged | None] = []
+    for run in runs:
+        written = by_run.get(run.id)
+        if written is None:
+            out.append(None)
+            continue
+        if differ := _other_run(written.run, run):
+            raise EvalkitError(
+                f"{path} is no verdict on run {run.id} as it is stored: {differ}",
+                f"judge it again: evalkit gate {run.id} --json {path}",
+            )
+        out.append(Judged(run=run, verdict=written.verdict, standards=goldens.defaults_for(run), source=path.name))
+    return out
+
+
+def _other_run(told: Mapping[str, Any], run: Run) -> str:
+    """In what a verdict's run is not this one; "" where in nothing."""
+    from evalkit.outputs.document import run_json
+
+    here = run_json(run)
+    if missing := [name for name in ("samples", "samples_sha") if name not in told]:
+        return f"it does not say of which samples it is ({missing[0]})"
+    parts = [(name, told[name], here[name]) for name in here if name in told and told[name] != here[name]]
+    said = [f"{name.replace('_sha', '')} {_short(there)} there, {_short(own)} here" for name, there, own in parts[:3]]
+    return ", ".join(said)
+
+
+def _short(value: Any) -> str:
+    words = str(value)
+    return words[:12] if len(words) == 64 else words[:60]

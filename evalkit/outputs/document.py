@@ -10,6 +10,7 @@ from typing import Any
 
 from evalkit.outputs.common import not_finite, overall, pairs, plain, safe, write_text
 from evalkit.records import EXIT_CODE, Check, Run, Verdict
+from evalkit.sameness import samples_sha
 
 DOCUMENT_SCHEMA = 1  # version of the document; a field that changes its meaning or goes makes a new one
 SCHEMA_FILE = Path(__file__).with_name("verdict.schema.json")
@@ -46,6 +47,7 @@ def run_json(run: Run) -> dict[str, Any]:
     return {
         **named,
         "samples": len(run.samples),
+        "samples_sha": samples_sha(run.samples),
         "expected": run.expected,
         "task_size": run.task_size,
         "complete": run.complete,

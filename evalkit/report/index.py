@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from evalkit import stats
-from evalkit.report import history, text
+from evalkit.report import drift, history, text
 from evalkit.report.history import Brief
 from evalkit.report.render import page_parts, template
 
@@ -17,7 +17,7 @@ def index_page(runs: Sequence[Brief], broken: Sequence[str], folder: str) -> str
     cells: dict[str, list[Brief]] = {}
     for run in runs:
         cells.setdefault(run.cell, []).append(run)
-    odd = [f"{group[0].name}: {d.words}" for group in cells.values() for d in history.drifts(group) if d.odd]
+    odd = [f"{group[0].name}: {d.words}" for group in cells.values() for d in drift.drifts(group) if d.odd]
     rows = [
         {**_row(run), "setting": run.name, "key": run.cell, "siblings": len(cells[run.cell])} for run in reversed(runs)
     ]
@@ -28,7 +28,7 @@ def index_page(runs: Sequence[Brief], broken: Sequence[str], folder: str) -> str
 
 def cell_page(runs: Sequence[Brief]) -> str:
     """One setting over time."""
-    found = history.drifts(runs)
+    found = drift.drifts(runs)
     plots = [(question, Markup(markup), table) for question, markup, table in history.plots(runs, found)]
     return template("cell.html.j2").render(
         **page_parts(), name=runs[0].name, runs=[_row(r) for r in reversed(runs)], drifts=found, plots=plots

@@ -55,8 +55,7 @@ def _checks(s: Subject) -> list[str]:
 
 
 def _warned(s: Subject) -> list[str]:
-    return [f"> {inline(s.label)}: {inline(words)}\n" for words in (*tables.warnings(s.run),
-            *subsets.warnings(s.categories))]  # fmt: skip
+    return [f"> {inline(s.label)}: {inline(words)}\n" for words in s.warnings]
 
 
 def _sweep(found: Sequence[Subject], chosen: Sequence[best.Best]) -> str:

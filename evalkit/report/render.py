@@ -60,7 +60,7 @@ def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundl
         title=title(found),
         contents=_contents(found),
         mixed=cards.mixed(found),
-        warnings=[f"{s.label}: {w}" if not single else w for s in found for w in warnings(s)],
+        warnings=[f"{s.label}: {w}" if not single else w for s in found for w in s.warnings],
         cards=cards.cards(found[0]) if single else (),
         matrices=grid.matrices(rows),
         columns=grid.columns(found),
@@ -75,11 +75,6 @@ def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundl
         blocks=packed.blocks,
         questions=packed.questions,
     )  # fmt: skip
-
-
-def warnings(s: Subject) -> tuple[str, ...]:
-    """What a reader of this run must know first."""
-    return (*tables.warnings(s.run), *subsets.warnings(s.categories))
 
 
 def title(found: Sequence[Subject]) -> str:

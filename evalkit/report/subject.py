@@ -14,7 +14,7 @@ from evalkit.fingerprint import Difference, in_words
 from evalkit.gate.accuracy import baseline_differences
 from evalkit.golden import Curve, GoldenValue, Standards, differing_marks
 from evalkit.records import Run, Verdict
-from evalkit.report import drafts, samples, subsets, text
+from evalkit.report import drafts, samples, subsets, tables, text
 
 LABEL = 60  # characters
 
@@ -30,6 +30,7 @@ class Subject:
     references: tuple[ReferenceScore, ...]
     label: str
     index: int = 0
+    source: str = ""  # the file that the verdict was read from; "" where it was judged for this page
 
     @cached_property
     def k(self) -> int:
@@ -103,17 +104,26 @@ class Subject:
     def scored(self) -> tuple[int, int]:
         return samples.scored(self.run.samples, STRICT)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader of this run must know first."""
+        read = (f"verdict from {self.source}, not judged again",) if self.source else ()
+        return (*read, *tables.warnings(self.run), *subsets.warnings(self.categories))
+
     def check(self, name: str) -> Mapping[str, Any]:
         """The numbers of the verdict's check with this name; empty where there is none."""
         return next((c.numbers for c in self.verdict.checks if c.name == name), {}) if self.verdict else {}
 
 
-def subjects(found: Sequence[tuple[Run, Verdict | None, Standards]]) -> list[Subject]:
-    """Runs of one page, ordered as a sweep is read: engine, draft, K, quant mode; with labels that tell them apart."""
+def subjects(
+    found: Sequence[tuple[Run, Verdict | None, Standards]], sources: Mapping[str, str] | None = None
+) -> list[Subject]:
+    """Runs of one page, ordered as a sweep is read: engine, draft, K, quant mode; with labels that tell them apart.
+    `sources` names, by run, the files that verdicts were read from."""
     labels = _labels([run for run, _, _ in found])
     made = [
         Subject(run=run, verdict=verdict, golden=standards.golden, baseline=standards.baseline,
-                references=standards.references, label=label)
+                references=standards.references, label=label, source=(sources or {}).get(run.id, ""))
         for (run, verdict, standards), label in zip(found, labels, strict=True)
     ]  # fmt: skip
     if len(made) != 2:  # two runs are compared in the order given

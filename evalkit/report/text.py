@@ -86,6 +86,14 @@ def speed(tokens: int, seconds: float, comma: str = ",") -> str:
     return f"{tokens / seconds:{comma}.0f} tokens/s"
 
 
+SMALLEST = 1e-300  # p-values below are not told apart from 0 by a float, and are never 0
+
+
+def p_value(p: float, digits: int = 2) -> str:
+    """`p 0.031`; one that a float has as 0 is said to be smaller than what it can hold."""
+    return f"p < {SMALLEST:g}" if p < SMALLEST else f"p {p:.{digits}g}"
+
+
 def wilson(correct: int, n: int) -> str:
     if n == 0:
         return "no scored sample"

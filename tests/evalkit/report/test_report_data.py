@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,16 +11,19 @@ import pandas as pd
 import pytest
 
 from evalkit.errors import EvalkitError
-from evalkit.judging import read_verdicts, with_verdicts
+from evalkit.judging import read_verdicts, report_subjects, with_verdicts
 from evalkit.outputs.document import write_json
-from evalkit.records import Run
+from evalkit.records import Outcome, Run
 from evalkit.report import figures, markdown
 from evalkit.report.data import write_data
+from evalkit.report.markdown import page_markdown
+from evalkit.report.render import render_page
 from evalkit.report.subject import Subject
 from evalkit.report.text import inline
 from tests.evalkit.report.makers import (
     HOSTILE,
     RECORDED,
+    Reader,
     make_baseline,
     make_curve,
     make_run,
@@ -79,17 +83,69 @@ def test_markdown_can_hold_no_markup_link_or_mention() -> None:
 def test_verdicts_are_read_back_as_they_were(tmp_path: Path) -> None:
     run = make_run(30)
     verdict = make_verdict(run)
-    assert read_verdicts(write_json([verdict], [run], tmp_path / "one")) == [verdict]
-    found = with_verdicts([run, replace(run, id="other")], [verdict])
+    file = write_json([verdict], [run], tmp_path / "one")
+    assert [w.verdict for w in read_verdicts(file)] == [verdict]
+    found = with_verdicts([run, replace(run, id="other")], file)
     assert found[0] is not None and found[0].verdict == verdict and found[1] is None
     with pytest.raises(EvalkitError, match="is of run"):
-        with_verdicts([replace(run, id="other")], [verdict])
+        with_verdicts([replace(run, id="other")], file)
     for text in ("{", "[1]", json.dumps({"outcome": "maybe", "checks": [], "run_id": "x"}), '{"a": NaN}'):
         (tmp_path / "bad").write_text(text)
         with pytest.raises(EvalkitError, match="no verdict"):
             read_verdicts(tmp_path / "bad")
     with pytest.raises(EvalkitError, match="does not exist"):
         read_verdicts(tmp_path / "nothing")
+
+
+def _answered_otherwise(run: Run) -> Run:
+    return replace(run, samples=(replace(run.samples[0], text="42"), *run.samples[1:]))
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (_answered_otherwise, "samples"),
+        (lambda run: replace(run, samples=run.samples[1:]), "samples 30 there, 29 here"),
+        (lambda run: replace(run, provenance={**run.provenance, "started": "2026-12-01T00:00:00+00:00"}), "started"),
+        (lambda run: replace(run, cell={**run.cell, "quant": "fp8"}), "quant"),
+        (lambda run: replace(run, complete=False), "complete"),
+    ],
+)
+def test_a_verdict_is_never_shown_over_samples_it_was_not_made_of(
+    tmp_path: Path, change: Callable[[Run], Run], word: str
+) -> None:
+    run = make_run(30)
+    file = write_json([make_verdict(run)], [run], tmp_path / "one")
+    with pytest.raises(EvalkitError, match=word) as caught:
+        with_verdicts([change(run)], file)
+    assert "\n" not in caught.value.what and "evalkit gate" in caught.value.fix
+
+
+def test_a_verdict_that_does_not_say_of_which_samples_it_is_is_refused(tmp_path: Path) -> None:
+    run = make_run(30)
+    file = write_json([make_verdict(run)], [run], tmp_path / "one")
+    document = json.loads(file.read_text())
+    del document["verdicts"][0]["run"]["samples_sha"]
+    file.write_text(json.dumps(document))
+    with pytest.raises(EvalkitError, match="does not say of which samples"):
+        with_verdicts([run], file)
+
+
+def test_a_page_says_that_its_verdict_was_read_and_not_judged(tmp_path: Path) -> None:
+    run = make_run(30)
+    file = write_json([make_verdict(run)], [run], tmp_path / "verdict.json")
+    found = report_subjects([(run, j) for j in with_verdicts([run], file)])
+    said = "verdict from verdict.json, not judged again"
+    assert said in Reader(render_page(found)).text
+    assert said.replace("_", "\\_") in page_markdown(found)
+    assert said not in render_page(report_subjects([(run, None)]))
+
+
+def test_the_worst_of_two_verdicts_on_one_run_is_shown(tmp_path: Path) -> None:
+    run = make_run(30)
+    two = [make_verdict(run, Outcome.FAIL), make_verdict(run, Outcome.PASS)]
+    found = with_verdicts([run], write_json(two, [run], tmp_path / "one"))
+    assert found[0] is not None and found[0].verdict.outcome is Outcome.FAIL
 
 
 def test_many_runs_are_spread_over_plots_and_labels_tell_them_apart() -> None:

@@ -14,7 +14,8 @@ import pytest
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import sha256_json
 from evalkit.records import Run
-from evalkit.report import history
+from evalkit.report import drift, history
+from evalkit.report.history import Brief
 from evalkit.report.serve import HOST, make_server
 from evalkit.store import RunHead, open_run
 from tests.evalkit.report.makers import Reader, make_run
@@ -122,25 +123,23 @@ def test_a_port_in_use_and_a_missing_folder_are_told(port: int, root: Path) -> N
 
 
 def test_drift_needs_runs_to_compare_with() -> None:
-    few = history.drift("x", [0.9, 0.8], [0.01, 0.01])
+    few = drift.drift("x", [0.9, 0.8], [0.01, 0.01])
     assert few.band is None and not few.odd and "too few" in few.words
-    same = history.drift("x", [0.9] * 5, [0.01] * 5)
+    same = drift.drift("x", [0.9] * 5, [0.01] * 5)
     assert same.band == pytest.approx((0.8804, 0.9196)) and not same.odd
-    assert history.drift("x", [0.9, 0.9, 0.9, 0.7], [0.01] * 4).odd
-    near = history.drift("x", [0.99, 0.98, 0.99, 1.0], [0.02] * 4, (0.0, 1.0))
+    assert drift.drift("x", [0.9, 0.9, 0.9, 0.7], [0.01] * 4).odd
+    near = drift.drift("x", [0.99, 0.98, 0.99, 1.0], [0.02] * 4, (0.0, 1.0))
     assert near.band is not None and near.band[1] == 1.0 and not near.odd
 
 
 def test_c53_a_level_that_changed_and_stayed_is_told_with_its_day() -> None:
     days = [f"2026-11-0{i}" for i in range(1, 9)]
     lengths = [2.83, 2.84, 2.83, 2.08, 2.07, 2.09, 2.08, 2.08]
-    assert not history.drift("accepted length", lengths, [0.02] * 8, (1.0, 9.0)).odd  # the band holds both levels
-    found = history.change("accepted length", lengths, [0.02] * 8, days)
+    assert not drift.drift("accepted length", lengths, [0.02] * 8, (1.0, 9.0)).odd  # the band holds both levels
+    found = drift.change("accepted length", lengths, [0.02] * 8, days)
     assert found is not None and found.odd and "2.0800 since run 4 (2026-11-04), 2.8333 before" in found.words
-    assert history.change("x", [0.9] * 8, [0.01] * 8, days) is None
-    assert (
-        history.change("x", lengths, [None] * 8, days) is None and history.change("x", [1, 9], [0.1] * 2, days) is None
-    )
+    assert drift.change("x", [0.9] * 8, [0.01] * 8, days) is None
+    assert drift.change("x", lengths, [None] * 8, days) is None and drift.change("x", [1], [0.1], days) is None
 
 
 @pytest.mark.stat
@@ -150,13 +149,81 @@ def test_a_level_that_did_not_change_is_rarely_called_one() -> None:
     alarms = 0
     for seed in range(2000):
         values = np.random.default_rng(seed).normal(0.9, 0.01, size=12).tolist()
-        alarms += history.change("x", values, [0.01] * 12, [""] * 12) is not None
+        alarms += drift.change("x", values, [0.01] * 12, [""] * 12) is not None
     assert alarms <= 36
+
+
+def told(number: int, correct: int, *, result: str = "", weights: tuple[str | None, ...] = ("a", "t", "d")) -> Brief:
+    """The n-th run of a setting, of 1,000 questions."""
+    return Brief(
+        id=f"run-{number}", cell="c", name="setting", started=f"2026-11-{number:02d}T00:00:00+00:00", complete=True,
+        samples=1000, task_size=1000, correct=correct, scored=1000, length=None, length_interval=None, length_se=None,
+        result=result or f"result {number}", weights=weights,
+    )  # fmt: skip
+
+
+def test_a_repeat_that_is_the_same_bit_for_bit_is_counted_once() -> None:
+    """Eight copies of two results are two results: a gap that two runs of 1,000 questions don't show is not shown."""
+    twice = [told(i, 900 if i < 5 else 870, result="a" if i < 5 else "b") for i in range(1, 9)]
+    assert not any(d.odd for d in drift.drifts(twice))
+    assert any("8 runs gave 2 different results, each counted once" in d.words for d in drift.drifts(twice))
+    fresh = [replace(r, result="") for r in twice]
+    assert any(d.odd for d in drift.drifts(fresh))  # eight results of their own would show it
+    again = drift.drifts([told(i, 900, result="a") for i in range(1, 6)])
+    assert "repeats an earlier one bit for bit, which is no new evidence (5 runs gave one result" in again[0].words
+    assert not again[0].odd and again[0].band is None
+
+
+def test_a_large_change_between_two_results_is_told_however_often_each_was_made() -> None:
+    fell = [told(i, 900 if i < 6 else 600, result="a" if i < 6 else "b") for i in range(1, 9)]
+    (found,) = [d for d in drift.drifts(fell) if d.odd]
+    assert "0.6000 since run 6 (2026-11-06), 0.9000 before" in found.words
+    back = [*fell, told(9, 900, result="a")]  # the level did not stay
+    assert not any(d.odd for d in drift.drifts(back))
+
+
+def test_other_weights_are_a_break_and_no_test_goes_across_it() -> None:
+    old = [told(i, 900 + i) for i in range(1, 6)]
+    new = [told(i, 600 + i, weights=("b", "t", "d")) for i in range(6, 9)]
+    found = drift.drifts([*old, *new])
+    assert "The weights changed at run 6 (2026-11-06)" in found[0].words
+    assert not any(d.odd for d in found) and not any("0.9" in d.words for d in found)
+    same = drift.drifts([*old, *(replace(r, weights=("a", "t", "d")) for r in new)])
+    assert any(d.odd for d in same) and not any("weights" in d.words for d in same)
+    unknown = told(2, 9, weights=(None, None, None))
+    assert drift.breaks([told(1, 9), unknown, told(3, 9)]) == []
+    assert drift.breaks([told(1, 9), unknown, told(3, 9, weights=("b", "t", "d"))]) == [2]
+    plots = history.plots([*old, *new], found)
+    assert "the weights changed" in plots[0][1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"verify": "forced", "forced_length": 3.0}, {"confidence_threshold": 0.4}, {"verify_rows": 8}, {"data": "x.jsonl"},
+     {"online_quant_config": "skip"}, {"temperature": 1.0}, {"draft": "other"}],
+)  # fmt: skip
+def test_what_changes_the_setting_has_a_history_of_its_own(change: dict[str, object]) -> None:
+    run = make_run(3)
+    other = replace(run, cell={**run.cell, **change})
+    assert history.cell_key(run) != history.cell_key(other)
+    assert history.cell_name(run) != history.cell_name(other)
+
+
+def test_a_forced_sample_other_documents_and_prompts_are_other_histories_too() -> None:
+    run = make_run(3)
+    forced = replace(run, samples=(replace(run.samples[0], forced=True), *run.samples[1:]))
+    task = replace(run, fingerprint={**run.fingerprint, "task_sha": "00" * 32})
+    data = replace(run, provenance={**run.provenance, "data": {"test": {"path": "a", "sha256": "12"}}})
+    assert len({history.cell_key(r) for r in (run, forced, task, data)}) == 4
+    moved = replace(data, provenance={**run.provenance, "data": {"test": {"path": "b", "sha256": "12"}}})
+    assert history.cell_key(data) == history.cell_key(moved)
 
 
 def test_a_cell_is_one_whatever_its_seed_and_machine() -> None:
     run = make_run(3)
     other = {**run.cell, "seed": 5, "max_batch": 1, "device": "cuda"}
-    assert history.cell_key(run.cell) == history.cell_key(other)
-    assert history.cell_key(run.cell) != history.cell_key({**run.cell, "k": 3})
+    assert history.cell_key(run) == history.cell_key(replace(run, cell=other))
+    weights = {**run.fingerprint, "target_sha": "99" * 32, "draft_sha": "98" * 32}
+    assert history.cell_key(run) == history.cell_key(replace(run, fingerprint=weights))  # a break in it
+    assert history.cell_key(run) != history.cell_key(replace(run, cell={**run.cell, "k": 3}))
     assert history.brief(replace(run, samples=())).score is None
