@@ -156,6 +156,7 @@ def _detail(s: Subject) -> dict[str, Any]:
     verdict, run = s.verdict, s.run
     return {
         "index": s.index,
+        "link": s.link,
         "label": s.label,
         "outcome": cards.NOT_JUDGED if verdict is None else verdict.outcome.value,
         "checks": checks.rows(verdict),
