@@ -121,8 +121,8 @@ def _block(s: Subject, room: Room, questions: dict[tuple[str, ...], int]) -> Blo
     for sample in (samples[i] for i in picked):
         asked = (sample.doc_hash, sample.prompt_hash, sample.question, sample.gold, sample.category)
         rows.append(_row(s, sample, questions.setdefault(asked, len(questions)), room))
-    data = _deflated({"label": s.label, "run": text.visible(s.run.id), "rows": rows})
-    return Block(index=s.index, label=s.label, run_id=s.run.id, shown=len(rows), total=len(samples), data=data)
+    data = _deflated({"label": s.label, "run": s.link, "rows": rows})
+    return Block(index=s.index, label=s.label, run_id=s.link, shown=len(rows), total=len(samples), data=data)
 
 
 def _deflated(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from evalkit.report import best, cards, checks, compare, drafts, grid, subsets, tables, text
+from evalkit.report import again, best, cards, checks, compare, drafts, grid, subsets, tables, text
 from evalkit.report.subject import Subject
 from evalkit.report.text import Table, inline
 
@@ -37,7 +37,7 @@ def page_markdown(found: Sequence[Subject]) -> str:
         parts += [_table(drafts.acceptance_table(s.acceptance, s.view))] if s.acceptance.steps else []
         rows = [(f.name, f.value) for f in tables.configuration(s.run)]
         parts += [_table(subsets.table(s.categories))] if s.categories else []
-        parts += [_rows(("setting", "value"), "ll", rows), _block(tables.reproduce(s.run)), "</details>\n"]
+        parts += [_rows(("setting", "value"), "ll", rows), _block(again.reproduce(s.run)), "</details>\n"]
     return "\n".join(parts)
 
 

@@ -14,10 +14,25 @@ from markupsafe import Markup
 
 from evalkit.acceptance import by_category
 from evalkit.baseline import Baseline, ReferenceScore, atomic_write
+from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Run, Verdict
-from evalkit.report import best, bundle, cards, checks, compare, drafts, figures, grid, samples, subsets, tables, text
+from evalkit.report import (
+    again,
+    best,
+    bundle,
+    cards,
+    checks,
+    compare,
+    drafts,
+    figures,
+    grid,
+    samples,
+    subsets,
+    tables,
+    text,
+)
 from evalkit.report.subject import Subject, label_of
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -136,6 +151,7 @@ def _detail(s: Subject) -> dict[str, Any]:
     verdict, run = s.verdict, s.run
     return {
         "index": s.index,
+        "link": s.link,
         "label": s.label,
         "outcome": cards.NOT_JUDGED if verdict is None else verdict.outcome.value,
         "checks": checks.rows(verdict),
@@ -153,7 +169,7 @@ def _detail(s: Subject) -> dict[str, Any]:
         "flips": samples.flips_table(run, s.partner, s.index),
         "facts": tables.configuration(run),
         "provenance": tables.provenance(run),
-        "reproduce": tables.reproduce(run),
+        "reproduce": again.reproduce(run),
     }
 
 
@@ -242,6 +258,8 @@ def write_page(page: str, path: Path) -> Path:
 
 def write_report(found: Sequence[Subject], path: Path) -> Path:
     """The page, and beside it a file with all samples where the page can't hold them."""
+    if path.is_dir():
+        raise EvalkitError(f"{path} is a folder, not a file", f"name the page in it: -o {path / 'report.html'}")
     full = bundle.beside(path)
     page = render_page(found, full=full.name)
     if full.name in page:

@@ -36,6 +36,11 @@ class Subject:
     def k(self) -> int:
         return self.run.cell.get("k") or 0
 
+    @property
+    def link(self) -> str:
+        """The run's id as the page's links name it (#sample=7&run=...)."""
+        return text.visible(self.run.id)
+
     @cached_property
     def engine(self) -> str:
         """What ran the target: a server's name and version, or this project's own engine."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,22 +9,14 @@ from engine.config import QuantMode
 from engine.errors import EngineError
 from evalkit import stats
 from evalkit.baseline import FLEXIBLE, STRICT, Baseline, ReferenceScore, mark
-from evalkit.config import DRAFTS, TARGETS
 from evalkit.disagreement import MEANING
 from evalkit.fingerprint import verify_facts
 from evalkit.records import Bucket, Run
-from evalkit.report import text
+from evalkit.report import again, text
 from evalkit.report.samples import pair, scored
 from evalkit.report.text import Table
 from evalkit.scoring import score_samples
 from evalkit.shares import bucket_counts, drift
-
-FLAGS = {  # of `evalkit run`, with their defaults; a value that is the default is left out of the command
-    "task": "", "model": "gradeschool-m3", "draft": "", "k": -1, "quant": "", "draft_width": "k", "data": None,
-    "limit": 0, "shots": None, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_tokens": 0, "seed": 0,
-    "batch": 64, "threads": 0, "tp": 1, "device": "auto", "online_quant_config": "",
-    "verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,42 +193,6 @@ def disagreement_table(run: Run) -> Table:
     )
 
 
-def command(run: Run) -> str:
-    """The command that makes this run again: the one recorded, else one built from the cell."""
-    recorded = run.provenance.get("command")
-    if recorded:
-        return shlex.join(str(word) for word in recorded) if isinstance(recorded, list | tuple) else str(recorded)
-    cell = dict(run.cell)
-    named = cell.get("target") in TARGETS
-    cell["model"] = cell.get("target") if named else cell.get("model", cell.get("target"))
-    if cell.get("draft") not in DRAFTS and cell.get("draft_path"):
-        cell["draft"] = cell["draft_path"]
-    cell["batch"] = cell.get("max_batch", FLAGS["batch"])
-    words = ["evalkit", "run"]
-    for flag, default in FLAGS.items():
-        value = cell.get(flag, default)
-        if value is not None and value != default:
-            words += [f"--{flag.replace('_', '-')}", str(value)]
-    return shlex.join(words + ([] if cell.get("prefix_cache", True) else ["--no-prefix-cache"]))
-
-
-def reproduce(run: Run) -> str:
-    """Shell lines that make this run again: the commit, the set-up, the command."""
-    git = run.provenance.get("git")
-    commit = git.get("commit") if isinstance(git, Mapping) else None
-    lines = []
-    if isinstance(commit, str) and commit:
-        lines.append(f"git checkout {commit}")
-        if git and git.get("dirty"):
-            lines.append("# the tree had changes that are in no commit: what ran is not exactly this")
-    else:
-        lines.append("# the commit is not recorded")
-    image = run.provenance.get("image")
-    if image:
-        lines.append(f"# image: {image}")
-    return "\n".join([*lines, "make setup", command(run)])
-
-
 def _here(value: object) -> object:
     """Paths inside of a checkout without the checkout's own place: a page is read elsewhere."""
     if isinstance(value, Mapping):
@@ -252,7 +207,7 @@ def provenance(run: Run) -> tuple[Fact, ...]:
     """Where the run comes from: id, command, hashes, versions, device, times."""
     where, prints = run.provenance, run.fingerprint
     device = mark(run, "device") or where.get("device")
-    facts: list[tuple[str, object]] = [("run id", run.id), ("command", command(run))]
+    facts: list[tuple[str, object]] = [("run id", run.id), ("command", again.command(run))]
     facts.append(("fingerprint", prints.get("hash")))
     facts += [(name.replace("_", " "), value) for name, value in prints.items() if name.endswith(("_sha", "_hash"))]
     facts += [("device", device)]

@@ -283,3 +283,119 @@ def test_paper_has_the_evidence_and_no_controls(chromium: Any, alone: str) -> No
         assert not tab.page.locator("#explorer").is_visible() and not tab.page.locator("nav").is_visible()
         assert tab.page.locator("h1").is_visible() and tab.page.locator("table.checks").first.is_visible()
         assert tab.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_the_pager_keeps_the_keyboard(chromium: Any, alone: str) -> None:
+    with Tab(chromium, alone) as tab:
+        page = tab.page
+        page.locator("#samples").scroll_into_view_if_needed()
+        page.wait_for_selector("#list a")
+        page.get_by_role("button", name="Next").focus()
+        for first, focused in (("#100", "Next"), ("#200", "Previous")):  # the last page has no next one
+            page.keyboard.press("Enter")
+            page.wait_for_function("f => document.querySelector('#list .doc').textContent === f", arg=first)
+            assert page.evaluate("document.activeElement.textContent") == focused
+
+
+def test_another_run_brings_its_own_sample_and_the_address_follows(
+    chromium: Any, address: str, runs: list[Run]
+) -> None:
+    with Tab(chromium, f"{address}#sample=233&run={runs[0].id}") as tab:
+        page = tab.page
+        page.wait_for_selector("#detail h3")
+        page.focus("#which")
+        page.select_option("#which", "1")
+        page.wait_for_function("() => document.querySelector('#detail h3')?.textContent.includes('of run 1')")
+        assert page.url.endswith("#sample=233&run=second")
+        assert page.locator("#list [aria-current] .doc").inner_text() == "#233"
+        assert page.evaluate("document.activeElement.id") == "which"  # the keyboard stays with the choice
+
+
+def test_another_run_without_the_sample_closes_it(chromium: Any, runs: list[Run], tmp_path: Path) -> None:
+    fewer = replace(runs[1], samples=runs[1].samples[:100])
+    with Tab(chromium, f"{write(tmp_path, runs[0], fewer)}#sample=233&run={runs[0].id}") as tab:
+        tab.page.wait_for_selector("#detail h3")
+        tab.page.select_option("#which", "1")
+        tab.page.wait_for_selector("#detail .missing")
+        assert "run 1 has no sample of the question" in tab.page.locator("#detail").inner_text()
+        assert tab.page.url.endswith("#samples")
+
+
+@pytest.mark.parametrize(
+    ("fragment", "words"),
+    [
+        ("sample=3&run=x", 'no run "x"'), ("sample=3&run=7", 'no run "7"'), ("sample=", "no sample's number"),
+        ("sample=abc", '"abc" is no sample'), ("sample=99999&run=second", "of run 1 (run second) is not in this page"),
+        ("sample=3", "names no run"),
+    ],
+)  # fmt: skip
+def test_a_link_that_names_nothing_says_so(chromium: Any, address: str, fragment: str, words: str) -> None:
+    with Tab(chromium, f"{address}#{fragment}") as tab:
+        tab.page.wait_for_selector("#detail .missing")
+        assert words in tab.page.locator("#detail .missing").inner_text()
+        assert tab.page.locator("#detail h3").count() == (1 if fragment == "sample=3" else 0)
+        assert tab.page.evaluate("document.activeElement.id") == "detail" and tab.said == []
+
+
+def test_a_link_by_run_id_is_marked_in_the_list(chromium: Any, address: str) -> None:
+    with Tab(chromium, f"{address}#sample=233&run=second") as tab:
+        page = tab.page
+        page.wait_for_selector("#detail .steps")
+        assert "Sample #233 of run 1" in page.locator("#detail h3").inner_text()
+        assert page.locator("#count").inner_text().endswith("page 3 of 3")
+        inside = (
+            "(() => { const a = document.querySelector('#list [aria-current]').getBoundingClientRect(), "
+            "b = document.querySelector('#list').getBoundingClientRect(); "
+            "return a.top >= b.top && a.bottom <= b.bottom; })()"
+        )
+        assert page.evaluate(inside)
+        page.fill("#find", "#17")
+        page.wait_for_function("() => document.querySelectorAll('#list a').length === 1")
+        page.goto(f"{address}#sample=20&run={make_run(1).id}")  # hidden by the search, and of the other run
+        page.wait_for_function("() => document.querySelector('#list [aria-current] .doc')?.textContent === '#20'")
+        assert "filter and search were cleared" in page.locator("#count").inner_text()
+
+
+def test_tokens_say_what_they_are_and_the_same_as_is_seen(chromium: Any, alone: str, runs: list[Run]) -> None:
+    with Tab(chromium, f"{alone}#sample=3") as tab:
+        tab.page.wait_for_selector("#detail .steps")
+        frames = tab.page.locator("#detail .steps li")
+        sample = runs[0].samples[3]
+        for i, step in enumerate(sample.steps):
+            heard = " ".join(frames.nth(i + 1).text_content().split())
+            assert f"step {i + 1}: {step.accepted} of {step.k} accepted." in heard
+            assert ("accepted: w" in heard) == (step.accepted_trimmed > 0)
+            assert ("rejected: r" in heard) == (step.accepted < step.k and step.cut != "stop")
+        last = sample.steps[-1]
+        assert last.cut == "stop" and "rejected" not in heard  # nothing past a stop was judged
+        shown = frames.last.locator(".stop").all_inner_texts()
+        assert shown == [f"+{last.k - last.accepted_trimmed} past the stop", "the answer stopped here"]
+
+
+def test_only_what_scrolls_is_a_stop_and_each_has_its_name(chromium: Any, address: str) -> None:
+    stops = (
+        "[...document.querySelectorAll('.scroll')].map(e => [e.scrollWidth > e.clientWidth + 1, e.tabIndex === 0, "
+        "e.getAttribute('aria-label')])"
+    )
+    for width in (1280, 390):
+        with Tab(chromium, address, viewport={"width": width, "height": 844}) as tab:
+            tab.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+            tab.page.evaluate("new Promise(f => requestAnimationFrame(() => requestAnimationFrame(f)))")
+            found = tab.page.evaluate(stops)
+        assert all(scrolls == stop == (name is not None) for scrolls, stop, name in found)
+        named = [name for _, _, name in found if name]
+        assert len(named) == len(set(named)) and (len(named) > 10) == (width == 390)
+
+
+def test_paper_has_the_sample_that_is_open_and_says_what_it_leaves_out(chromium: Any, address: str) -> None:
+    with Tab(chromium, f"{address}#sample=33&run=second") as tab:
+        page = tab.page
+        page.wait_for_selector("#detail .steps")
+        assert not page.locator(".onpaper").is_visible()
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("#detail .steps").is_visible() and not page.locator("#filters").is_visible()
+        assert "Not on paper" in page.locator(".onpaper").inner_text()
+        assert page.locator("details.each[open]").count() == 0
+        page.locator("details.each").first.evaluate("d => { d.open = true; }")
+        assert page.locator("details.each").first.is_visible() and not page.locator("details.each").nth(1).is_visible()

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+import subprocess
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,9 @@ from evalkit.errors import EvalkitError
 from evalkit.gate import judge
 from evalkit.golden import Standards
 from evalkit.records import Outcome, Run
-from evalkit.report import best, bundle, drafts, grid, tables, text
+from evalkit.report import again, best, bundle, drafts, grid, tables, text
 from evalkit.report.markdown import page_markdown
-from evalkit.report.render import render, render_page, write_page
+from evalkit.report.render import render, render_page, write_page, write_report
 from evalkit.report.subject import subjects
 from tests.evalkit.report.makers import (
     HOSTILE,
@@ -203,7 +204,7 @@ def test_score_without_samples_and_command_of_folders() -> None:
     assert tables.score_table(nothing, None).rows[0][1] == "no scored sample"
     assert text.score(1, 1) == "1.0000 (one sample has no standard error) (1/1)"
     cell = {**run.cell, "target": "mine", "model": "/m/mine", "draft": "d", "draft_path": "/m/d", "prefix_cache": False}
-    assert tables.command(replace(run, cell=cell)) == (
+    assert again.command(replace(run, cell=cell)) == (
         "evalkit run --task gradeschool --model /m/mine --draft /m/d --k 7 --quant nvfp4 --no-prefix-cache"
     )
 
@@ -395,7 +396,47 @@ def test_a_question_is_in_the_page_once_and_pairs_the_runs() -> None:
 
 
 def test_reproduce_names_commit_set_up_and_command(run: Run) -> None:
-    assert tables.reproduce(run).splitlines()[:2] == ["git checkout 1234567890abcdef", "make setup"]
-    dirty = replace(run, provenance={"git": {"commit": "abc", "dirty": True}, "image": "rocm/atom@sha256:12"})
-    assert "changes that are in no commit" in tables.reproduce(dirty) and "# image: rocm" in tables.reproduce(dirty)
-    assert "the commit is not recorded" in tables.reproduce(replace(run, provenance={}))
+    assert again.reproduce(run).splitlines()[:2] == ["git checkout 1234567890abcdef", "make setup"]
+    dirty = replace(run, provenance={"git": {"commit": "abc1234", "dirty": True}, "image": "rocm/atom@sha256:12"})
+    assert "changes that are in no commit" in again.reproduce(dirty) and "# image: rocm" in again.reproduce(dirty)
+    assert "the commit is not recorded" in again.reproduce(replace(run, provenance={}))
+
+
+@pytest.mark.parametrize(
+    "commit", ["HEAD; touch owned", "$(touch owned)", "1234567\ntouch owned", "--help", "abc", "1234567`touch owned`"]
+)
+def test_what_a_run_says_of_itself_runs_nothing_in_a_shell(run: Run, tmp_path: Path, commit: str) -> None:
+    """The lines are pasted into a shell with git, make and evalkit replaced by ones that do nothing."""
+    cell = {**run.cell, "target": "x; touch owned", "model": "/srv/$(touch owned)", "task": "`touch owned`"}
+    where: dict[str, Any] = {"git": {"commit": commit, "dirty": True}, "image": "a\ntouch owned\r\u2028touch owned"}
+    for recorded in (
+        None,
+        "evalkit run; touch owned\ntouch owned",
+        "evalkit 'run\ntouch owned",
+        ["$(touch owned)", "\n"],
+    ):
+        lines = again.reproduce(replace(run, cell=cell, provenance={**where, "command": recorded}))
+        assert "commit not usable" in lines and "git checkout" not in lines
+        stubs = "git() { :; }; make() { :; }; evalkit() { :; }\n"
+        subprocess.run(["sh", "-c", stubs + lines], cwd=tmp_path, capture_output=True, check=False, timeout=20)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_is_that_of_the_set_up_and_a_path_of_a_machine_is_told(run: Run) -> None:
+    own = {
+        **run.cell,
+        "target": "other",
+        "model": "/srv/models/m3",
+        "draft": "x",
+        "draft_path": "/a/engine/reference/draft",
+    }
+    lines = again.reproduce(replace(run, cell=own)).splitlines()
+    assert "# /srv/models/m3 is a path of the machine that ran this" in lines
+    assert lines[-2] == "make setup" and lines[-1].startswith(".venv/bin/evalkit run ")
+    assert "--draft engine/reference/draft" in lines[-1] and sum(line.startswith("# /") for line in lines) == 1
+
+
+def test_a_folder_is_no_file_to_write_to(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(EvalkitError, match="is a folder, not a file") as told:
+        write_report([make_subject(run)], tmp_path)
+    assert "report.html" in told.value.fix and list(tmp_path.iterdir()) == []
