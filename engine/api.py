@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Integral, Real
+from typing import Any
 
 from engine.errors import EngineError
+
+MAX_TOP_K = 2**31 - 1  # more than any vocabulary, and what every engine's whole numbers hold
 
 
 class FinishReason(StrEnum):
@@ -27,7 +31,8 @@ class SamplingParams:
 
     temperature 0 is greedy. top_k 0 and top_p 1 are off. `stop` strings and `stop_token_ids` end the
     text before themselves. `seed` is the request's own: two requests with the same prompt, seed and
-    settings give the same tokens whatever else is in the batch.
+    settings give the same tokens whatever else is in the batch. Raises EngineError for a value of another type or
+    out of its range.
     """
 
     max_tokens: int = 256
@@ -40,18 +45,39 @@ class SamplingParams:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.max_tokens < 1:
             raise EngineError(f"max_tokens is {self.max_tokens}", "give a number of at least 1")
         if not 0.0 <= self.temperature <= 100.0:
             raise EngineError(f"temperature is {self.temperature}", "give a number from 0 to 100")
         if not 0.0 < self.top_p <= 1.0:
             raise EngineError(f"top_p is {self.top_p}", "give a number above 0 and at most 1")
-        if self.top_k < 0:
-            raise EngineError(f"top_k is {self.top_k}", "give 0 (off) or a positive number")
-        if isinstance(self.stop, str):
-            raise EngineError(f"stop is the string {self.stop!r}", "give a tuple of strings")
+        if not 0 <= self.top_k <= MAX_TOP_K:
+            raise EngineError(f"top_k is {self.top_k}", f"give 0 (off) or a positive number, at most {MAX_TOP_K}")
         if any(not s for s in self.stop):
             raise EngineError("stop holds an empty string", "remove it")
+
+    def _check_types(self) -> None:
+        for name in ("max_tokens", "top_k", "seed"):
+            if not is_whole(value := getattr(self, name)):
+                raise EngineError(f"{name} is {value!r}", "give a whole number")
+        for name in ("temperature", "top_p"):
+            if isinstance(value := getattr(self, name), bool) or not isinstance(value, Real):
+                raise EngineError(f"{name} is {value!r}", "give a number")
+        if not isinstance(self.ignore_eos, bool):
+            raise EngineError(f"ignore_eos is {self.ignore_eos!r}", "give True or False")
+        if isinstance(self.stop, str):
+            raise EngineError(f"stop is the string {self.stop!r}", "give a tuple of strings")
+        if not isinstance(self.stop, tuple | list) or any(not isinstance(s, str) for s in self.stop):
+            raise EngineError(f"stop is {self.stop!r}", "give a tuple of strings")
+        ids = self.stop_token_ids
+        if not isinstance(ids, tuple | list) or not all(map(is_whole, ids)):
+            raise EngineError(f"stop_token_ids is {ids!r}", "give a tuple of token ids")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number: an int or an integer of numpy, and no bool."""
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

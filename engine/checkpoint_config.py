@@ -77,7 +77,7 @@ def parse_model_config(raw: dict[str, Any], path: Path) -> ModelConfig:
         swiglu_limit=real(raw, path, "swiglu_limit", default=7.0, above=0.0),
         moe=parse_moe(raw, path, layers) if m3 else None,
         sparse=parse_sparse(raw, path, layers, kv_heads) if m3 else None,
-        mtp_modules=whole(raw, path, "num_mtp_modules", default=0),
+        mtp_modules=whole(raw, path, "num_mtp_modules", default=0, high=MAX_LAYERS),
         eos_token_ids=_eos(raw, path),
         raw=raw,
     )

@@ -129,7 +129,10 @@ class EngineConfig:
             raise EngineError(f"unknown verify rule {self.verify!r}", f"{hint}use one of {', '.join(VERIFY)}")
         forced, length = self.verify == "forced", self.forced_length
         if forced != bool(length):
-            raise EngineError(f"verify is {self.verify} and forced_length {length:g}", "give both, or neither")
+            raise EngineError(
+                f"verify is {self.verify} and forced_length {length:g}",
+                "set verify forced and a forced_length, or neither",
+            )
         if forced and not self.k:
             raise EngineError("forced acceptance at K=0: there is no draft to accept", "use a K of at least 1")
         if forced and not 1.0 <= length <= self.k + 1:

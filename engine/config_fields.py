@@ -11,6 +11,8 @@ from engine.errors import EngineError
 
 MAX_POSITIONS = 2**24  # of a context: RoPE's table has a row for each
 MAX_LAYERS = 10_000
+MAX_EXPERTS = 2**20  # of all layers together
+MAX_DEPTH = 64  # of objects and lists in one another
 # what a multimodal config.json may say beside its text_config, and must not say otherwise
 _SHAPE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
           "dspark_block_size", "dspark_markov_rank", "dspark_noise_token_id", "dspark_target_layer_ids")  # fmt: skip
@@ -22,11 +24,30 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise EngineError(f"{path} does not exist", "give the folder of a checkpoint") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
+    except (OSError, ValueError) as e:  # of JSON, of UTF-8, of a number with thousands of digits
         raise EngineError(f"{path} cannot be read as JSON ({e})", "restore the file") from None
+    except RecursionError:
+        raise _too_deep(path) from None
     if not isinstance(data, dict):
         raise EngineError(f"{path} holds a {type(data).__name__}, not an object", "restore the file")
+    if any(isinstance(value, dict | list) and _deeper(value, MAX_DEPTH) for value in data.values()):
+        raise _too_deep(path)
     return data
+
+
+def _deeper(value: dict[str, Any] | list[Any], limit: int) -> bool:
+    """Whether objects and lists stand in one another more than `limit` times."""
+    level: list[Any] = [value]
+    for _ in range(limit):
+        inner = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [x for values in inner for x in values if isinstance(x, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _too_deep(path: Path) -> EngineError:
+    return EngineError(f"{path} cannot be read as JSON (nested more than {MAX_DEPTH} deep)", "restore the file")
 
 
 def field(raw: dict[str, Any], path: Path, *names: str, default: Any = None) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from engine.api import Completion, Request, TokenLogprob, Update
+from engine.api import Completion, Request, SamplingParams, TokenLogprob, Update, is_whole
 from engine.checkpoint_config import load_model_config
 from engine.config import EngineConfig, QuantMode
 from engine.draft import DRAFTERS, Drafter
@@ -190,10 +190,10 @@ class LLM:
         """Complete every request; the list is in the order of `requests`.
 
         on_finish is called with each Completion as it finishes. All prompts are checked before any is
-        run. Raises EngineError, naming the request, for an empty or too long prompt, a token id outside
-        the vocabulary, or a request that the KV pool can never hold. Where several ranks share the model also for
-        one that is lost, or that commits something else; they have ended then, as after any other exception but one
-        of on_finish.
+        run. Raises EngineError, naming the request, for an empty or too long prompt, one that is neither text nor token
+        ids, a token id outside the vocabulary, an id that two requests have, or a request that the KV pool can never
+        hold. Where several ranks share the model also for one that is lost, or that commits something else; they have
+        ended then, as after any other exception but one of on_finish.
         """
         if self._added:
             raise EngineError(
@@ -348,9 +348,10 @@ class LLM:
 
     def _sequences(self, requests: list[Request]) -> list[Sequence]:
         """Checked and tokenised requests."""
+        _check_requests(requests)
         texts = [r.prompt for r in requests if isinstance(r.prompt, str)]
         encoded = iter(self.tokenizer.encode(texts))
-        prompts = [next(encoded) if isinstance(r.prompt, str) else list(r.prompt) for r in requests]
+        prompts = [next(encoded) if isinstance(r.prompt, str) else [int(t) for t in r.prompt] for r in requests]
         return [self._sequence(r, p) for r, p in zip(requests, prompts, strict=True)]
 
     def _sequence(self, request: Request, prompt: list[int]) -> Sequence:
@@ -463,6 +464,28 @@ def _layers(target: Target, drafter: Drafter | None, quant: QuantMode) -> list[L
         if spec.index_dim:
             _check_width(INDEX_FORMATS[spec.index_format], spec.index_dim, "index")
     return layers
+
+
+def _check_requests(requests: list[Request]) -> None:
+    """Raises EngineError for what no request can be, whatever the model."""
+    ids: set[str] = set()
+    for r in requests:
+        name, prompt = f"request {r.id}", r.prompt
+        if r.id in ids:
+            raise EngineError(f"two requests have the id {r.id}", "give each request an id of its own")
+        ids.add(r.id)
+        if not isinstance(r.params, SamplingParams):
+            raise EngineError(f"{name}: its params are a {type(r.params).__name__}", "give SamplingParams")
+        if isinstance(prompt, str):
+            try:
+                prompt.encode()
+            except UnicodeEncodeError as e:
+                raise EngineError(f"{name}: its prompt holds half a character (a lone surrogate) at place {e.start}",
+                                  "give text that UTF-8 can hold") from None  # fmt: skip
+        elif not isinstance(prompt, tuple | list):
+            raise EngineError(f"{name}: its prompt is a {type(prompt).__name__}", "give text, or a tuple of token ids")
+        elif bad := [t for t in prompt if not is_whole(t)]:
+            raise EngineError(f"{name}: its prompt holds {bad[0]!r}, which is no token id", "give whole numbers")
 
 
 def _check_width(fmt: KVFormat, dim: int, family: str) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import MoEConfig, SparseConfig
+from engine.config_fields import MAX_EXPERTS, real, switch, table, whole
 from engine.config_fields import flags as read_flags
-from engine.config_fields import real, switch, table, whole
 from engine.errors import EngineError
 
 _OTHERS = ("mlp_layer_types", "index_n_heads")
@@ -30,7 +30,8 @@ def parse_moe(raw: dict[str, Any], path: Path, layers: int) -> MoEConfig | None:
     if shared and shared_size not in (size, size * shared):
         raise EngineError(f"{path}: shared_intermediate_size {shared_size} is not n_shared_experts {shared} of "
                           f"intermediate_size {size}", "correct one of the three")  # fmt: skip
-    experts, chosen = (whole(raw, path, n) for n in ("num_local_experts", "num_experts_per_tok"))
+    experts = whole(raw, path, "num_local_experts", high=MAX_EXPERTS // sum(flags))
+    chosen = whole(raw, path, "num_experts_per_tok")
     if not 1 <= chosen <= experts:
         raise EngineError(f"{path} chooses {chosen} of {experts} experts", "correct num_experts_per_tok")
     return MoEConfig(

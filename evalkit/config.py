@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.api import MAX_TOP_K
 from engine.config import EngineConfig, QuantMode, nearest
 from engine.eagle3_config import is_eagle3
 from evalkit.errors import EvalkitError
@@ -72,6 +73,8 @@ class Cell:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise EvalkitError(f"{name} is {value}", f"give a number of at least {low}")
+        if self.top_k > MAX_TOP_K:
+            raise EvalkitError(f"top_k is {self.top_k}", f"give 0 (off) or a number of at most {MAX_TOP_K}")
         if not 0.0 <= self.temperature <= 100.0:
             raise EvalkitError(f"temperature is {self.temperature}", "give a number from 0 to 100")
         if not 0.0 < self.top_p <= 1.0:
@@ -142,6 +145,11 @@ class Cell:
             k = 0 if spec.method == "none" else DEFAULT_K
         if k == 0:
             name, spec = "none", DRAFTS["none"]
+        if forced_length and verify not in ("", "forced"):
+            raise EvalkitError(f"--verify {verify} with --forced-length {forced_length:g}: forced acceptance verifies "
+                               "nothing", "leave out --verify with --forced-length")  # fmt: skip
+        if verify == "forced" and not forced_length:
+            raise EvalkitError("--verify forced without a length to draw", "give --forced-length alone")
         engine = EngineConfig(
             model=model_path,
             draft=spec.method,

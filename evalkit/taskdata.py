@@ -107,6 +107,10 @@ def read_rows(path: Path, needed: Sequence[str]) -> list[Row]:
             row = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
         except ValueError as e:  # JSON and UTF-8 errors alike
             raise _bad_line(path, number, f"is not JSON ({e})") from None
+        except RecursionError:
+            raise _bad_line(path, number, "is not JSON (nested too deep)") from None
+        if b"\\ud" in line.lower() and _half_character(row):
+            raise _bad_line(path, number, "holds half a character (a lone surrogate), which UTF-8 cannot hold")
         if not isinstance(row, dict):
             raise _bad_line(path, number, f"holds a {type(row).__name__}, not an object")
         for name in needed:
@@ -124,6 +128,15 @@ def read_rows(path: Path, needed: Sequence[str]) -> list[Row]:
 
 def _bad_line(path: Path, number: int, what: str) -> EvalkitError:
     return EvalkitError(f"{path}, line {number} {what}", "mend or remove that line")
+
+
+def _half_character(row: Any) -> bool:
+    """Whether a text of the row cannot be written as UTF-8."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _refuse_constant(name: str) -> None:

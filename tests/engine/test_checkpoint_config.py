@@ -189,6 +189,11 @@ def test_nonsense_in_a_field_is_one_line_or_harmless(name: str, llama: bool, tmp
         ({"moe_layer_freq": 1}, "moe_layer_freq as 1; fix: give a list"),
         ({"use_gemma_norm": "no"}, 'use_gemma_norm as "no"; fix: give true or false'),
         ({"max_position_embeddings": 10**9}, "as 1000000000; fix: give a whole number from 1 to 16777216"),
+        ({"num_mtp_modules": 10**12}, "num_mtp_modules as 1000000000000; fix: give a whole number from 0 to 10000"),
+        (
+            {"num_local_experts": 10**12},
+            "num_local_experts as 1000000000000; fix: .* from 0 to 349525",
+        ),
         ({"eos_token_id": 64}, "names the end-of-text token 64, the vocabulary has 0 to 63"),
     ],
     ids=str,
@@ -197,6 +202,18 @@ def test_a_field_that_cannot_be_is_named_with_what_may_be(changes: dict[str, Any
     (tmp_path / "config.json").write_text(json.dumps(raw(**changes)))
     with pytest.raises(EngineError, match=words):
         load_model_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"a": ' * 100_000, '{"a": ' + "[" * 80 + "]" * 80 + "}", '{"vocab_size": ' + "9" * 5000 + "}"],
+    ids=["lists", "objects", "closed", "digits"],
+)
+def test_what_json_cannot_hold_is_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(EngineError, match=r"config.json cannot be read as JSON \(") as e:
+        load_model_config(tmp_path)
+    assert "\n" not in str(e.value) and len(str(e.value)) < 400
 
 
 def test_a_target_with_a_sliding_window_is_refused(tmp_path: Path) -> None:

@@ -65,6 +65,9 @@ def test_a_draft_s_folder_says_its_method(tmp_path):
         ({"top_p": 0.0}, "top_p is 0.0"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"batch": 0}, "max_batch is 0"),
+        ({"top_k": 2**63, "temperature": 1.0}, "top_k is 9223372036854775808; fix: .* at most 2147483647"),
+        ({"verify": "block", "forced_length": 5.0}, "--verify block .*; fix: leave out --verify with --forced-length"),
+        ({"verify": "forced"}, "--verify forced without a length to draw; fix: give --forced-length alone"),
     ],
 )
 def test_what_is_wrong_is_said(words, names):

@@ -127,6 +127,11 @@ def test_evaluate_goes_through_lm_eval_and_agrees_with_score(data):
         ('{"question": "x", "answer": NaN}', "is not JSON"),
         ('{"question": "x", "answer": null}', "has no 'answer'"),
         (b'{"question": "\xff", "answer": "1"}', "is not JSON"),
+        (
+            b'{"question": "\\ud83d", "answer": "1"}',
+            "holds half a character .a lone surrogate., .*; fix: mend or remove",
+        ),
+        (b'{"question": "x", "answer": ' + b"[" * 100_000, "is not JSON .nested too deep."),
     ],
 )
 def test_a_malformed_line_is_named(data, line, words):
