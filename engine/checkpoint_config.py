@@ -62,7 +62,7 @@ def parse_model_config(raw: dict[str, Any], path: Path) -> ModelConfig:
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        rotary_dim=_rotary_dim(raw | rope, path, head_dim, 0.5 if m3 else 1.0),
+        rotary_dim=_rotary_dim(raw | rope, path, head_dim, 0.5) if m3 else _whole_head(raw | rope, path, head_dim),
         rope_theta=real(raw | rope, path, "rope_theta", default=1e4 if llama else None, above=0.0),
         rope_scaling=_scaling(rope, path),
         intermediate_size=whole(raw, path, "dense_intermediate_size" if m3 else "intermediate_size", low=1),
@@ -126,7 +126,7 @@ def _qk_norm(raw: dict[str, Any], path: Path, family: str) -> bool:
     """Whether q and k are normed per head. M3 has a switch for it, which no public checkpoint turns off."""
     if family != "minimax_m3":
         return family == "qwen3"
-    if raw.get("attention_output_gate") or raw.get("use_qk_norm", True) is not True:
+    if switch(raw, path, "attention_output_gate", False) or not switch(raw, path, "use_qk_norm", True):
         raise EngineError(f"{path} asks for an output gate, or for no QK norm, in its attention",
                           "use a published MiniMax-M3 checkpoint")  # fmt: skip
     return True
@@ -134,18 +134,21 @@ def _qk_norm(raw: dict[str, Any], path: Path, family: str) -> bool:
 
 def _attention_bias(raw: dict[str, Any], path: Path, family: str) -> str:
     """Which projections have a bias: "", "qkv" or "qkvo"."""
-    if raw.get("mlp_bias"):
+    if switch(raw, path, "mlp_bias", False):
         raise EngineError(f"{path} has biases in its MLP", "use a checkpoint without mlp_bias")
-    if family == "qwen2":
-        return "qkv"
-    return "qkvo" if raw.get("attention_bias") else ""
+    bias = switch(raw, path, "attention_bias", False)
+    return "qkv" if family == "qwen2" else "qkvo" if bias else ""
 
 
 def _refuse_windows(cfg: ModelConfig, path: Path) -> None:
     """A target that does not attend to all keys, other than by M3's blocks, is not computed here."""
     given = [] if cfg.family == "minimax_m3" else listed(cfg.raw, path, "layer_types", default=[])
+    if given and len(given) != cfg.num_layers:
+        raise EngineError(f"{path} has {len(given)} entries in layer_types for {cfg.num_layers} layers",
+                          "give one a layer")  # fmt: skip
     kinds = {str(kind) for kind in given} - {"full_attention"}
-    if kinds or (cfg.raw.get("use_sliding_window") and cfg.raw.get("sliding_window")):
+    slides = switch(cfg.raw, path, "use_sliding_window", False) and cfg.raw.get("sliding_window")
+    if kinds or (slides and not given):  # layer_types say it where they are there
         raise EngineError(f"{path} has {', '.join(sorted(kinds)) or 'sliding_attention'} layers",
                           "use a target with full attention")  # fmt: skip
 
@@ -154,6 +157,10 @@ def _rope(raw: dict[str, Any], path: Path) -> dict[str, Any]:
     """rope_parameters, or rope_scaling in its place: one object, with rope_type."""
     found = [dict(r) for n in ("rope_parameters", "rope_scaling") if (r := table(raw, path, n))]
     for rope in found:
+        named = rope.get("rope_type") is not None or rope.get("type") is not None
+        if not named and (odd := sorted(set(rope) - {"rope_theta", "partial_rotary_factor"})):
+            raise EngineError(f"{path} scales RoPE by {', '.join(odd)[:60]} and gives no rope_type",
+                              "give rope_type, or leave the scaling out")  # fmt: skip
         rope["rope_type"] = field(rope, path, "rope_type", "type", default="default")
         rope.pop("type", None)
     if len(found) == 2 and any(found[0].get(k, v) != v for k, v in found[1].items()):
@@ -164,6 +171,15 @@ def _rope(raw: dict[str, Any], path: Path) -> dict[str, Any]:
         raise EngineError(f"{path} gives rope_theta as {raw['rope_theta']} and in rope_parameters as {theta}",
                           "keep one of them")  # fmt: skip
     return rope
+
+
+def _whole_head(raw: dict[str, Any], path: Path, head_dim: int) -> int:
+    """All of a head: in Llama, Qwen2 and Qwen3 transformers turns it whole, whatever partial_rotary_factor says."""
+    size = _rotary_dim(raw, path, head_dim, 1.0)
+    if size != head_dim:
+        raise EngineError(f"{path} turns {size} of {head_dim} dims by RoPE, this family turns a head whole",
+                          "leave partial_rotary_factor and rotary_dim out")  # fmt: skip
+    return size
 
 
 def _rotary_dim(raw: dict[str, Any], path: Path, head_dim: int, share: float) -> int:

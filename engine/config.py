@@ -83,6 +83,8 @@ class EngineConfig:
             raise EngineError(f"K is {self.k} but no draft is named", "name a draft, or use K=0")
         if self.draft_width not in ("k", "block"):
             raise EngineError(f"unknown draft width {self.draft_width!r}", "use k or block")
+        if self.draft_width == "block" and self.draft in ("ngram", "eagle3"):
+            raise EngineError(f"draft_width is block, and {self.draft} drafts no blocks", "use draft_width k")
         self._check_verify()
         object.__setattr__(self, "quant", QuantMode.canonical(self.quant))  # one setting, one spelling
         if self.dtype not in (*DTYPES, "auto"):
@@ -131,7 +133,7 @@ class EngineConfig:
         if forced != bool(length):
             raise EngineError(
                 f"verify is {self.verify} and forced_length {length:g}",
-                "set verify forced and a forced_length, or neither",
+                "set verify forced and its length, or neither",
             )
         if forced and not self.k:
             raise EngineError("forced acceptance at K=0: there is no draft to accept", "use a K of at least 1")

@@ -128,12 +128,20 @@ def _spelt(raw: dict[str, Any], names: tuple[str, ...]) -> str:
 
 
 def architecture(raw: dict[str, Any]) -> str:
-    """The name a config.json gives its model: the first of `architectures`, else model_type."""
+    """The name a config.json gives its model: the first of `architectures`, else model_type.
+
+    Raises EngineError where they are no list of names and no name.
+    """
     inner = raw.get("text_config")
     places = (raw, inner) if isinstance(inner, dict) else (raw,)
-    lists = [p["architectures"] for p in places if isinstance(p.get("architectures"), list) and p["architectures"]]
-    types = [p["model_type"] for p in places if p.get("model_type")]
-    return str(lists[0][0] if lists else types[0] if types else None)
+    lists = [p["architectures"] for p in places if p.get("architectures") is not None]
+    for names in lists:
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise EngineError(f"config.json gives architectures as {json.dumps(names)[:40]}", "give a list of names")
+    types = [p["model_type"] for p in places if p.get("model_type") is not None]
+    if bad := [t for t in types if not isinstance(t, str)]:
+        raise EngineError(f"config.json gives model_type as {json.dumps(bad[0])[:40]}", "give a name")
+    return next((n for n in [*(names[0] for names in lists if names), *types] if n), "")
 
 
 def text_config(raw: dict[str, Any], path: Path) -> dict[str, Any]:

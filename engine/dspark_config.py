@@ -55,7 +55,8 @@ def load_draft_config(folder: Path, *, layers: int | None = None) -> DraftConfig
     head = str(field(text, path, "markov_head_type", "dspark_markov_head_type", default="vanilla"))
     if head not in MARKOV_HEADS:
         raise EngineError(f"{path} has a {head!r} Markov head", f"use a draft with one of {', '.join(MARKOV_HEADS)}")
-    if text.get("dspark_hybrid_context_fusion") or text.get("dspark_use_dense_ffn", True) is not True:
+    fused = switch(text, path, "dspark_hybrid_context_fusion", False)
+    if fused or not switch(text, path, "dspark_use_dense_ffn", True):
         raise EngineError(f"{path} asks for hybrid context fusion, or for experts in the draft",
                           "use a draft with dense layers and plain context")  # fmt: skip
     block, mask, rank = (whole(text, path, *n) for n in (("block_size", "dspark_block_size"),

@@ -83,7 +83,7 @@ def parse_eagle3_config(raw: dict[str, Any], path: Path) -> Eagle3Config:
     if not is_eagle3(arch):
         raise EngineError(f"{path} names the architecture {arch!r}", "use an EAGLE3 draft")
     eagle = table(raw, path, "eagle_config")
-    if not eagle.get("use_aux_hidden_state", True):
+    if not switch(eagle, path, "use_aux_hidden_state", True):
         raise EngineError(f"{path} says use_aux_hidden_state false", "use a draft that fuses captured layers")
     for key, known in _ONLY.items():
         if raw.get(key) is not None and raw[key] not in known:
@@ -153,8 +153,9 @@ def _model(raw: dict[str, Any], path: Path) -> ModelConfig:
 def _rope_theta(raw: dict[str, Any], path: Path) -> float:
     """From either spelling; 10000 where a file says nothing, as ATOM and transformers take it."""
     rope = table(raw, path, "rope_parameters")
-    if rope.get("rope_type", "default") != "default":
-        raise EngineError(f"{path} has rope_type {rope['rope_type']!r}", "use a draft with plain RoPE")
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    if kind != "default":
+        raise EngineError(f"{path} has rope_type {kind!r}", "use a draft with plain RoPE")
     found = {real(place, path, "rope_theta", above=0.0) for place in (raw, rope) if place.get("rope_theta") is not None}
     if len(found) > 1:
         raise EngineError(f"{path} gives rope_theta twice, and different", "keep one of them")

@@ -77,6 +77,7 @@ class LLM:
         share = Share(rank=rank, size=size, row_amax=size > 1 and scales_rows(config, self.quant))
         device = str(self.device)
         self.target = load_target(config.model, dtype=_TORCH[self.quant.dtype], device=device, share=share)
+        self.tokenizer.check_fit(self.target.cfg.vocab_size)
         self.drafter = self._drafter(drafter, share) if config.k else None
         self.online_quant = quantise_models(config, self.quant, _models(self.target, self.drafter), self.kernels)
         sum_over_ranks(self.target, self.parallel)
@@ -138,7 +139,8 @@ class LLM:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was asked for and is not as one might expect, a sentence each."""
-        return (*self.online_quant.notes, *(self.drafter.notes if self.drafter else ()), *self._path_notes())
+        drafts = self.drafter.notes if self.drafter else _unused(self.config)
+        return (*self.online_quant.notes, *drafts, *self._path_notes())
 
     def _path_notes(self) -> list[str]:
         band, run, config = self.quant.band, self.runner, self.config
@@ -464,6 +466,13 @@ def _layers(target: Target, drafter: Drafter | None, quant: QuantMode) -> list[L
         if spec.index_dim:
             _check_width(INDEX_FORMATS[spec.index_format], spec.index_dim, "index")
     return layers
+
+
+def _unused(config: EngineConfig) -> list[str]:
+    """What was asked of a draft that K=0 leaves out."""
+    plain = {"verify": "standard", "draft_width": "k", "confidence_threshold": 0.0, "verify_rows": 0}
+    words = [f"{name}={value}" for name, default in plain.items() if (value := getattr(config, name)) != default]
+    return [f"K is 0: there is no draft for {' and '.join(words)}"] if words and not config.k else []
 
 
 def _check_requests(requests: list[Request]) -> None:

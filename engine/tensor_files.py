@@ -123,6 +123,9 @@ def _listed(folder: Path, handle: Callable[[Path], Any]) -> dict[str, Path]:
     given = read_json(index).get("weight_map")
     if not isinstance(given, dict) or any(not isinstance(f, str) or Path(f).name != f for f in given.values()):
         raise EngineError(f"{index} has no weight_map of tensors to files beside it", "restore the file")
+    if single.exists() and SINGLE not in given.values():  # which others would load in place of the shards
+        raise EngineError(f"{folder} holds {SINGLE} beside shards, and {INDEX} does not name it",
+                          "remove the one that is not the model's")  # fmt: skip
     found: dict[str, Path] = {}
     for file in sorted(set(given.values())):
         for name in handle(folder / file).keys():  # noqa: SIM118 (not a dict)
@@ -134,6 +137,10 @@ def _listed(folder: Path, handle: Callable[[Path], Any]) -> dict[str, Path]:
                         ("lacks tensors that its shards hold", found.keys() - given.keys())):  # fmt: skip
         if names:
             raise EngineError(f"{index} {what}, {sorted(names)[0]} among {len(names)}", "restore the checkpoint folder")
+    if moved := [name for name, file in given.items() if file != found[name].name]:
+        name = min(moved)
+        raise EngineError(f"{index} names {given[name]} for {name}, which is in {found[name].name} ({len(moved)} such)",
+                          "restore the checkpoint folder")  # fmt: skip
     return found
 
 

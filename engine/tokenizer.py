@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers.decoders import DecodeStream
 
-from engine.config_fields import read_json
+from engine.config_fields import read_json, switch
 from engine.errors import EngineError
 
 
@@ -26,6 +26,7 @@ class Tokenizer:
             self.inner = HfTokenizer.from_file(str(path))
         except Exception as e:  # the library raises bare Exception for every malformed file
             raise EngineError(f"{path} cannot be read ({e})", "restore the file") from None
+        self.path = path
         self.inner.no_truncation()
         self.inner.no_padding()
         self._pieces: dict[int, str] = {}
@@ -50,6 +51,13 @@ class Tokenizer:
         if i not in self._pieces:
             self._pieces[i] = self.inner.decode([i], skip_special_tokens=False)
         return self._pieces[i]
+
+    def check_fit(self, vocab: int) -> None:
+        """Raises EngineError where a text could give an id that a model with a vocabulary of `vocab` has not."""
+        name, last = max(self.inner.get_vocab(with_added_tokens=True).items(), key=lambda v: v[1], default=("", -1))
+        if last >= vocab:
+            raise EngineError(f"{self.path} has the id {last} ({name!r}), config.json a vocabulary of {vocab}",
+                              "use the model's own tokenizer, or correct vocab_size")  # fmt: skip
 
     def watch(self, stop: tuple[str, ...]) -> StopWatch:
         """A watcher for stop strings in one request's output."""
@@ -95,11 +103,12 @@ def _bos(inner: HfTokenizer, folder: Path) -> list[int]:
     """Ids before every text: the post-processor's, unless tokenizer_config.json says add_bos_token otherwise."""
     path = folder / "tokenizer_config.json"
     given = read_json(path) if path.is_file() else {}
-    if given.get("add_bos_token") is False:
+    adds = switch(given, path, "add_bos_token", False)
+    if given.get("add_bos_token") is not None and not adds:
         return []
     plain, full = (inner.encode("a", add_special_tokens=special).ids for special in (False, True))
     at = next((i for i in range(len(full)) if full[i : i + len(plain)] == plain), 0)
-    if at or not given.get("add_bos_token"):
+    if at or not adds:
         return full[:at]
     token = given.get("bos_token")
     token = token.get("content") if isinstance(token, dict) else token

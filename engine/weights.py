@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from engine.checkpoint_config import load_model_config
 from engine.config import DraftConfig, ModelConfig
-from engine.config_fields import read_json
+from engine.config_fields import architecture, read_json
 from engine.draft.block import BlockDraft
 from engine.dspark_config import draft_folder, has_draft, load_draft_config
 from engine.errors import EngineError
@@ -179,7 +179,7 @@ def load_draft(
     """
     folder = draft_folder(folder)
     raw = read_json(folder / "config.json")
-    inside = has_draft(raw) and not any("dspark" in a.lower() for a in raw.get("architectures") or ())
+    inside = has_draft(raw) and "dspark" not in architecture(raw).lower()
     tensors = StoredTensors(TensorFiles(folder, draft_name(inside=inside)), StoredQuant.of(raw, folder))
     cfg = load_draft_config(folder, layers=_layer_count(tensors) if inside else None)
     check_fit(cfg, target, folder)

@@ -42,8 +42,6 @@ class Eagle3Drafter(Drafter):
         """The draft of config.draft_path. Raises EngineError where it is missing or does not fit."""
         if config.draft_path is None:
             raise EngineError("the draft eagle3 has no checkpoint", "give draft_path")
-        if config.draft_width == "block":
-            raise EngineError("draft_width is block, and eagle3 drafts no blocks", "use draft_width k")
         weight = target.embed.weight
         device = str(weight.device)
         return cls(load_eagle3(config.draft_path, target, dtype=weight.dtype, device=device, share=share))

@@ -36,6 +36,7 @@ def write(folder: Path, tensors: dict[str, Tensor], shards: int = 1) -> None:
     if shards == 1:
         save_file(tensors, folder / SINGLE)
         return
+    (folder / SINGLE).unlink(missing_ok=True)
     names, where = sorted(tensors), {}
     for i in range(shards):
         file = f"model-{i + 1:05}-of-{shards:05}.safetensors"

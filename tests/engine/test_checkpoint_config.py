@@ -95,6 +95,7 @@ def test_what_contradicts_itself_is_refused(changes: dict[str, Any], words: str)
 
 LLAMA = {"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2,
          "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 512}  # fmt: skip
+QWEN = {"architectures": ["Qwen2ForCausalLM"], "num_key_value_heads": 4, "rope_theta": 1e4}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128}
 
 
@@ -132,6 +133,19 @@ def test_a_tie_around_a_text_config_says_nothing_about_the_text_model() -> None:
         ({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}}, "rope_theta as 10000.0 and in rope_parameters"),
         ({"rotary_dim": 4, "partial_rotary_factor": 1.0}, "rotary_dim 4 and partial_rotary_factor 1.0"),
         ({"rotary_dim": 3}, "turns 3 of 8 dims"),
+        ({"rotary_dim": 4}, "turns 4 of 8 dims by RoPE, this family turns a head whole; fix: leave"),
+        ({"partial_rotary_factor": 0.5}, "turns 4 of 8 dims by RoPE"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "turns 4 of 8 dims by RoPE"),
+        ({**QWEN, "partial_rotary_factor": 0.25}, "turns 2 of 8 dims by RoPE"),
+        ({"rope_scaling": {"stretch": 8.0}}, "scales RoPE by stretch and gives no rope_type; fix: give rope_type"),
+        ({"rope_parameters": {"factor": 8.0, "rope_theta": 1e4}}, "scales RoPE by factor and gives no rope_type"),
+        ({"attention_bias": "x"}, 'attention_bias as "x"; fix: give true or false'),
+        ({"attention_bias": [1]}, r"attention_bias as \[1\]; fix: give true or false"),
+        ({**QWEN, "attention_bias": "x"}, 'attention_bias as "x"'),
+        ({"mlp_bias": "no"}, 'mlp_bias as "no"'),
+        ({"architectures": "LlamaForCausalLM"}, 'architectures as "LlamaForCausalLM"; fix: give a list of names'),
+        ({"architectures": ["LlamaForCausalLM", 3]}, "fix: give a list of names"),
+        ({"architectures": [], "model_type": 3}, "model_type as 3; fix: give a name"),
         ({"hidden_act": "gelu"}, "the activation 'gelu'"),
         ({"mlp_bias": True}, "biases in its MLP"),
         ({"architectures": ["Qwen3MoeForCausalLM"]}, "architecture 'Qwen3MoeForCausalLM'; .* Llama, Qwen2 or Qwen3"),
@@ -200,6 +214,33 @@ def test_nonsense_in_a_field_is_one_line_or_harmless(name: str, llama: bool, tmp
 )
 def test_a_field_that_cannot_be_is_named_with_what_may_be(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(raw(**changes)))
+    with pytest.raises(EngineError, match=words):
+        load_model_config(tmp_path)
+
+
+def test_a_partial_rotary_factor_of_a_whole_head_is_none() -> None:
+    assert parse_model_config(LLAMA | {"partial_rotary_factor": 1.0, "rotary_dim": 8}, PATH).rotary_dim == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layer_types": ["full_attention"] * 2}, ""),  # they win, as in transformers
+        ({"use_sliding_window": False}, ""),
+        ({"sliding_window": None}, ""),
+        ({}, "has sliding_attention layers; fix: use a target with full attention"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "has sliding_attention layers"),
+        ({"layer_types": ["full_attention"]}, "has 1 entries in layer_types for 2 layers"),
+        ({"use_sliding_window": "no"}, 'use_sliding_window as "no"; fix: give true or false'),
+    ],
+    ids=str,
+)
+def test_layer_types_say_which_layers_slide(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    given = LLAMA | QWEN | {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 0} | changes
+    (tmp_path / "config.json").write_text(json.dumps(given))
+    if not words:
+        assert load_model_config(tmp_path).num_layers == 2
+        return
     with pytest.raises(EngineError, match=words):
         load_model_config(tmp_path)
 

@@ -426,7 +426,7 @@ def test_a_draft_of_another_target_is_refused(tiny: Tiny, tmp_path: Path) -> Non
     variant(tiny, tmp_path / "mine", **own).llm(k=3, draft="eagle3")
     with pytest.raises(EngineError, match=r"has target_fingerprint 12, the target [0-9a-f]{64}: .*; fix: use the"):
         variant(tiny, tmp_path / "other", target_fingerprint="12").llm(k=3, draft="eagle3")
-    with pytest.raises(EngineError, match="eagle3 drafts no blocks"):
+    with pytest.raises(EngineError, match="draft_width is block, and eagle3 drafts no blocks; fix: use draft_width k"):
         tiny.llm(k=3, draft="eagle3", draft_width="block")
     with pytest.raises(EngineError, match="eagle3 has no checkpoint"):
         tiny.llm(k=3, draft="eagle3", draft_path=None)

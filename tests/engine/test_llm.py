@@ -260,6 +260,13 @@ def test_a_failing_on_finish_leaves_the_engine_usable(tiny: Tiny) -> None:
     assert ids(llm.generate(ask)) == ids(tiny.llm(k=3).generate(ask))
 
 
+def test_k_0_says_what_it_leaves_out(tiny: Tiny) -> None:
+    assert tiny.llm(k=0, verify="block", verify_rows=64).notes == (
+        "K is 0: there is no draft for verify=block and verify_rows=64",
+    )
+    assert tiny.llm(k=0).notes == () and tiny.llm(k=3, verify="block").notes == ()
+
+
 def test_k_0_takes_no_verify_step(tiny: Tiny) -> None:
     llm = tiny.llm(draft="dspark", draft_path=tiny.draft)
     out = llm.generate(requests(prompts(4), max_tokens=8))

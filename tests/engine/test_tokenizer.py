@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers.processors import TemplateProcessing
 
+from engine import LLM, EngineConfig
 from engine.errors import EngineError
 from engine.tokenizer import Tokenizer
 from tests.engine.tiny import EOS, Tiny
@@ -47,6 +49,20 @@ def test_bos_is_what_the_checkpoint_says(
     assert tok.encode(["abc", ""]) == [bos + ids for ids in plain]
     assert tok.encode(["abc"], bos=False) == plain[:1]
     assert tok.encode(["<pad>abc"]) == Tokenizer(tiny.target).encode(["<pad>abc"])  # written out: not twice
+
+
+def test_a_tokenizer_with_ids_that_the_target_lacks_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    shutil.copytree(tiny.target, tmp_path / "target")
+    inner = HfTokenizer.from_file(str(tiny.target / "tokenizer.json"))
+    inner.add_tokens(["more"])
+    inner.save(str(tmp_path / "target" / "tokenizer.json"))
+    with pytest.raises(EngineError, match=r"tokenizer.json has the id 63 \('more'\), config.json a vocabulary of 63;"):
+        LLM(EngineConfig(model=tmp_path / "target", device="cpu", threads=1))
+
+
+def test_add_bos_token_is_true_or_false(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match='add_bos_token as "yes"; fix: give true or false'):
+        Tokenizer(folder(tiny, tmp_path, "", add_bos_token="yes"))
 
 
 def test_a_bos_that_is_no_token_is_refused(tiny: Tiny, tmp_path: Path) -> None:

@@ -109,9 +109,14 @@ def test_an_index_that_is_not_true(tiny: Tiny, tmp_path: Path) -> None:
         load_target(folder)
     folder = copy(tiny.target, tmp_path / "b", shards=3)
     index = json.loads((folder / INDEX).read_text())
+    other = next(f for f in index["weight_map"].values() if f != index["weight_map"][Q])
     for change, words in (
         (lambda m: {**m, "model.more": m[Q]}, r"names tensors that its shards lack, model\.more among 1"),
         (lambda m: {n: f for n, f in m.items() if n != Q}, rf"lacks tensors that its shards hold, {Q} among 1"),
+        (
+            lambda m: {**m, Q: other},
+            rf"names {other} for {Q}, which is in {index['weight_map'][Q]} .1 such.; fix: restore",
+        ),
         (lambda m: {**m, Q: "../elsewhere.safetensors"}, "no weight_map of tensors to files beside it"),
     ):
         (folder / INDEX).write_text(json.dumps({"weight_map": change(index["weight_map"])}))
@@ -123,6 +128,10 @@ def test_an_index_that_is_not_true(tiny: Tiny, tmp_path: Path) -> None:
     twice = next(iter(one))
     save_file(two | {twice: one[twice] + 1}, folder / names[1])
     with pytest.raises(EngineError, match=rf"holds {twice} twice, in {names[0]} and in {names[1]}; fix: keep the one"):
+        load_target(folder)
+    folder = copy(tiny.target, tmp_path / "c", shards=3)
+    save_file({Q: torch.zeros(1)}, folder / SINGLE)
+    with pytest.raises(EngineError, match=rf"holds {SINGLE} beside shards, and {INDEX} does not name it; fix: remove"):
         load_target(folder)
     (folder / INDEX).write_text("{")
     with pytest.raises(EngineError, match="cannot be read as JSON"):

@@ -61,6 +61,7 @@ def test_a_draft_s_folder_says_its_method(tmp_path):
         ({"draft": "dspakr"}, "did you mean dspark"),
         ({"model": "gradeschool-m2"}, "did you mean gradeschool-m3"),
         ({"draft_width": "wide"}, "use k or block"),
+        ({"draft": "ngram", "draft_width": "block"}, "draft_width is block, and ngram drafts no blocks"),
         ({"limit": -1}, "limit is -1"),
         ({"top_p": 0.0}, "top_p is 0.0"),
         ({"temperature": float("nan")}, "temperature is nan"),
