@@ -50,9 +50,8 @@ Data = Annotated[Path | None, typer.Option(help="JSONL in place of the task's te
 Threads = Annotated[int, typer.Option(help="CPU threads; 0 leaves torch's choice.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Batch = Annotated[int | None, typer.Option(help="Sequences decoded together.  [default: 64, or the preset's band]")]
-Mono = Annotated[
-    str, typer.Option(help="Fused path for steps of few rows: auto, off, or require it.  [default: the preset's]")
-]
+Mono = Annotated[str, typer.Option(help="Fused path for steps of few rows: auto, off, or require it.  "
+                                   "[default: off, or auto where the preset asks for it]")]  # fmt: skip
 Graphs = Annotated[str, typer.Option(help="Pad decode batches for graphs: off, atom, dense, or sizes 1,2,4.")]
 Kernels = Annotated[str, typer.Option(help="auto: Triton's on a GPU; twin: plain torch; triton: refuse without them.")]
 Width = Annotated[str, typer.Option("--draft-width", help="k drafts K slots; block drafts the trained size.")]
@@ -363,7 +362,7 @@ def serve(
     chat_template: Annotated[str | None, typer.Option(help="Jinja file, or plain.  [default: the model's]")] = None,
     seed: Annotated[int, typer.Option(help="Mixed into the seed of each request.")] = 0,
     draft_width: Width = "k",
-    batch: Batch = 64,
+    batch: Batch = None,
     threads: Threads = 0,
     device: Device = "auto",
     prefix_cache: PrefixCache = True,

@@ -21,9 +21,13 @@ COLOUR = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yel
 
 
 def console(stderr: bool = False) -> Console:
-    """The console; wide enough for one table where the output is no terminal."""
-    made = Console(stderr=stderr, highlight=False, soft_wrap=True)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, soft_wrap=True, width=160)
+    """The console; wide enough for one table where the output is no terminal.
+
+    Text is printed as it is: rich would take the brackets of `kv[dense]=bf16` for markup and `:k:` for an emoji.
+    """
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
+    made = Console(stderr=stderr, **plain)
+    return made if made.is_terminal else Console(stderr=stderr, **plain, width=160)
 
 
 def filter_names(samples: Iterable[Sample]) -> list[str]:

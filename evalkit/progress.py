@@ -100,7 +100,8 @@ class _Bar:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._progress = Progress(
-            BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn(),
+            BarColumn(bar_width=None), MofNCompleteColumn(),
+            TextColumn("{task.description}", markup=False), TimeRemainingColumn(),
             console=Console(file=stream), refresh_per_second=4,
         )  # fmt: skip
         self._id = self._progress.add_task("", total=total, completed=done)

@@ -1,6 +1,7 @@
 """Every command: help, exit codes, errors in two lines. The engine is scripted."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -56,6 +57,13 @@ def the_run(place):
 def test_every_command_has_help(command, capsys):
     assert main([*command, "--help"]) == 0
     assert capsys.readouterr().out.startswith("Usage: evalkit")
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ["serve"]], ids=" ".join)
+def test_no_option_has_two_defaults(command, capsys):
+    assert main([*command, "--help"]) == 0
+    options = re.split(r"\n  (?=-)", capsys.readouterr().out)[1:]
+    assert len(options) > 1 and max(o.count("[default:") for o in options) == 1
 
 
 def test_the_command_line_imports_nothing_heavy():

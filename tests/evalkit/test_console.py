@@ -1,11 +1,20 @@
-"""What the command line prints, where the screen is narrow."""
+"""What the command line prints, where the screen is narrow and where a text has brackets."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from evalkit.console import verdict_text
+from evalkit.console import console, run_table, runs_table, sweep_reason, verdict_text
 from evalkit.records import Check, Outcome, Verdict
+from tests.evalkit.test_gate import make_run
+
+ROOT = Path(__file__).parents[2]
+CONSOLES = ["evalkit/console.py", "evalkit/progress.py"]  # the second draws a bar, its text without markup
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -17,3 +26,29 @@ def test_a_narrow_screen_breaks_a_verdict_between_words(width: int) -> None:
     assert all(len(line) <= width for line in lines)
     assert set(message.split()) <= {word for line in lines for word in line.split()}
     assert len(verdict_text(verdict).plain.splitlines()) == 3  # a pipe gets one line a check
+
+
+@pytest.mark.parametrize("quant", ["kv=fp8 kv[dense]=bf16", "w=ptpc_fp8 kv[/dense]=bf16", ":smile: [red]"])
+def test_brackets_and_colons_of_a_run_are_printed_as_they_are(quant: str) -> None:
+    run = make_run(4)
+    run = replace(run, id=f"r {quant}", cell={**run.cell, "quant": quant}, stopped=quant)
+    out = console()
+    verdict = Verdict(outcome=Outcome.FAIL, checks=(), run_id=quant, notes=(quant,))
+    said: list[Any] = [run_table(run), runs_table([run]), f"run: {quant}", verdict_text(verdict), sweep_reason(verdict)]
+    for one in said:
+        with out.capture() as got:
+            out.print(one)
+        assert quant in got.get()
+
+
+def test_every_console_of_the_product_is_one_that_prints_text_as_it_is() -> None:
+    made = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for package in ("evalkit", "engine", "tools")
+        for path in sorted((ROOT / package).rglob("*.py"))
+    }
+    assert [name for name, text in made.items() if re.search(r"\bConsole\(", text)] == CONSOLES
+    assert not [name for name, text in made.items() if "from rich import print" in text or "from_markup" in text]
+    bare = [name for name, text in made.items() for args in re.findall(r"TextColumn\((.*)\)", text)
+            if "markup=False" not in args]  # fmt: skip
+    assert bare == []

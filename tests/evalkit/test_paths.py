@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 from engine.errors import EngineError
+from engine.mode import PRESETS, QuantMode
 from evalkit.cli import main
-from evalkit.config import Cell
+from evalkit.config import ROOT, Cell
 from evalkit.console import path_rows, run_rows
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
@@ -31,6 +32,17 @@ from tests.evalkit.test_gate import make_run, named
 def test_a_band_decodes_as_many_requests_as_it_is_for(quant: str, batch: int) -> None:
     assert Cell.make(quant=quant).engine.max_batch == batch
     assert Cell.make(quant=quant, batch=3).engine.max_batch == 3
+
+
+@pytest.mark.parametrize("quant", PRESETS)
+def test_mono_is_off_unless_the_preset_asks_for_it_and_every_text_says_so(quant: str) -> None:
+    band = QuantMode.parse(quant, "auto").band
+    asks = band is not None and band.mono
+    assert Cell.make(quant=quant).engine.mono == ("auto" if asks else "off")
+    page = " ".join((ROOT / "docs" / "paths.md").read_text(encoding="utf-8").split())
+    default = page.split("Without the option it is off, and auto only where")[1].split(".")[0]
+    assert (f"`{quant}`" in default) is asks
+    assert "| `--mono` | off, or auto where the preset asks for it |" in (ROOT / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("words", "told"), [
