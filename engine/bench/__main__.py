@@ -153,7 +153,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=8, help="of the ways that run one after the other")
-    parser.add_argument("--tokens", type=int, default=64, help="of each answer")
+    parser.add_argument("--tokens", type=int, default=24, help="of each answer; most end soon after")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", choices=tuple(SECTIONS), action="append", help="a section; more than once for more")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page too, such as docs/bench.md")
