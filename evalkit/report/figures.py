@@ -129,7 +129,8 @@ def loss(found: Sequence[Subject]) -> Plot | None:
         ax.set_xlabel(f"difference to the baseline, points ({100 * rows[0]['level']:g} % interval)")
 
     inside = sum(r["low"] >= -(r["margin"] or 0) for r in rows)
-    return Plot(name="loss", question="Does any run lose more than the margin?", data=tuple(rows), draw=picture,
+    who = "any run" if len(found) > 1 else "it"
+    return Plot(name="loss", question=f"Does {who} lose more than the margin?", data=tuple(rows), draw=picture,
                 height=_rows_height(len(rows)), left=_label_room(rows),
                 alt=f"{inside} of {len(rows)} intervals of the difference lie above the margin.")  # fmt: skip
 
@@ -257,7 +258,7 @@ def survival(group: str, members: Sequence[Subject]) -> Plot | None:
             ax.plot(*zip(*golden, strict=True), linestyle="", marker="D", color=svg.GOLDEN, markersize=4.2,
                     markerfacecolor=svg.BACK, markeredgewidth=1.3, label=source, zorder=3)  # fmt: skip
         ax.set_xlabel("position i in the block")
-        ax.set_ylabel("first i drafts all kept, %")
+        ax.set_ylabel("accept rate at i, %")
         _legend(ax, loc="lower left")
 
     if not rows:
@@ -266,14 +267,16 @@ def survival(group: str, members: Sequence[Subject]) -> Plot | None:
     alt = "; ".join(f"{name}: {100 * a.survival:.0f} % at position 1, {100 * z.survival:.0f} % at {z.position}"
                     for name, a, z in ends)  # fmt: skip
     return Plot(name=_id("survival", group), question="How far into the block do drafts survive?", alt=alt,
-                data=tuple(rows), draw=picture, note=BANDS)  # fmt: skip
+                data=tuple(rows), draw=picture,
+                note=f"Accept rate at i: steps whose first i drafts were all kept; blocks cut by a stop are included. "
+                     f"{BANDS}")  # fmt: skip
 
 
 def conditional(group: str, members: Sequence[Subject]) -> Plot | None:
     rows = [
-        {"run": s.label, "position": p.position, "rate": p.conditional,
-         "low": p.conditional_band and p.conditional_band.low, "high": p.conditional_band and p.conditional_band.high}
-        for s in members for p in s.curve if p.conditional is not None
+        {"run": s.label, "position": int(p.low), "rate": p.value, "low": p.interval and p.interval.low,
+         "high": p.interval and p.interval.high, "drafts": p.steps}
+        for s in members for p in s.by_draft
     ]  # fmt: skip
 
     def picture(ax: Axes) -> None:
@@ -284,10 +287,12 @@ def conditional(group: str, members: Sequence[Subject]) -> Plot | None:
 
     if not rows:
         return None
-    alt = "; ".join(f"{s.label}: {100 * min(p.conditional for p in s.curve if p.conditional is not None):.0f} % at the "
-                    "lowest" for s in members if any(p.conditional is not None for p in s.curve))  # fmt: skip
+    weakest = [(s.label, min(s.by_draft, key=lambda p: p.value)) for s in members if s.by_draft]
+    alt = "; ".join(f"{name}: {100 * p.value:.0f} % at position {int(p.low)}, the lowest" for name, p in weakest)
+    stopped = sum(s.acceptance.cut_at_stop for s in members)
+    cut = f"{text.count(stopped)} of {text.count(sum(s.acceptance.steps for s in members))} blocks ended by a stop"
     return Plot(name=_id("conditional", group), question="Which position is the weakest?", alt=alt,
-                data=tuple(rows), draw=picture, note=BANDS)  # fmt: skip
+                data=tuple(rows), draw=picture, note=f"Drafts past a stop are left out ({cut}). {BANDS}")  # fmt: skip
 
 
 def _bands(ax: Axes, members: Sequence[Subject], rows: Sequence[Mapping[str, Any]], value: str) -> None:
@@ -441,7 +446,8 @@ def calibration(group: str, members: Sequence[Subject]) -> Plot | None:
     gaps = [abs(r["confidence"] - r["accepted"]) for r in rows]
     return Plot(name=_id("calibration", group), question="Does the confidence head know?", data=tuple(rows),
                 draw=picture, alt=f"Confidence and share kept differ by at most {100 * max(gaps):.0f} points in a bin.",
-                note="Drafts whose earlier drafts were all kept; bins of under 30 drafts are left out.")  # fmt: skip
+                note="Drafts whose earlier ones were all kept; those past a stop and bins of under 30 are left out.",
+                )  # fmt: skip
 
 
 def detectable(found: Sequence[Subject]) -> Plot | None:
@@ -455,6 +461,8 @@ def detectable(found: Sequence[Subject]) -> Plot | None:
     share = stats.discordant_at(pairs.up, pairs.down, pairs.n, -margin)
     rows = [{"pairs": n, "loss": loss_} for n, loss_ in curves.mde(worst.run, share, alpha)]
     here = stats.mde_paired(pairs.n, share, alpha)
+
+    whose = "this run's" if len(found) == 1 else f"{worst.label}'s (the run that differs most)"
 
     def picture(ax: Axes) -> None:
         ax.plot([r["pairs"] for r in rows], [100 * r["loss"] for r in rows], color=svg.SERIES[0])
@@ -482,4 +490,5 @@ def detectable(found: Sequence[Subject]) -> Plot | None:
     return Plot(name="mde", question="How small a loss could this have shown?", data=tuple(rows), draw=picture,
                 alt=f"{pairs.n} pairs show a loss of {100 * here:.2f} points with 80 % power; the margin is "
                     f"{100 * margin:g} points.",
-                note=f"At {100 * share:.1f} % discordant pairs, the share of {worst.label} at the margin.")  # fmt: skip
+                note=f"Reckoned for {100 * share:.1f} % of answers flipping, both ways together: the most likely share "
+                     f"if {whose} true loss were just the margin.")  # fmt: skip
