@@ -138,3 +138,12 @@ def test_by_draft_counts_what_was_judged() -> None:
     made = tuple(StepRecord(k=3, accepted=a, accepted_trimmed=t, cut=c) for a, t, c in steps)
     found = make_subject(replace(run, samples=tuple(replace(s, steps=made) for s in run.samples)))
     assert [(p.low, p.steps, p.value) for p in found.by_draft] == [(1, 6, 2 / 3), (2, 2, 1.0), (3, 2, 1.0)]
+
+
+def test_intervals_of_the_runs_are_numbers_in_two_columns(pair: list[Subject], tmp_path: Path) -> None:
+    write_data(pair, tmp_path)
+    rows = pd.read_csv(tmp_path / "runs.csv")
+    for name in ("strict-match", "difference to baseline", "accepted length"):
+        assert (rows[f"{name} low"] < rows[name]).all() and (rows[name] < rows[f"{name} high"]).all()
+    correct, n = pair[0].scored
+    assert rows["strict-match"][0] == pytest.approx(correct / n) and not any("95 %" in c for c in rows)
