@@ -110,7 +110,7 @@ def rate_check(run: Run, value: GoldenValue, spec: GateSpec) -> Check | None:
     margin, found = f"{100 * spec.position_margin:g} pt", f"{100 * here:.1f} % at position {worst + 1}"
     half = float(special.stdtrit(test.df, 1 - spec.alpha)) * float(test.se[worst])
     low, high = here - there - half, here - there + half
-    shown = f"p {test.p:.2g} for a loss under {margin} at every of {value.k} positions"
+    shown = f"p {test.p:.2g} for a loss under {margin} at each of {value.k} positions"
     if outcome is FAIL:
         shown = f"p {test.p_worse:.2g} for a loss over {margin} at one of {value.k} positions"
     message = (

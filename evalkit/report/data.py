@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from evalkit.baseline import STRICT
 from evalkit.errors import EvalkitError
 from evalkit.report import best, figures, grid
 from evalkit.report.subject import Subject
+
+WITH_INTERVAL = (STRICT, "difference to baseline, pt", "accepted length", "of the golden, %")
 
 
 def write_data(found: Sequence[Subject], folder: Path) -> list[Path]:
@@ -41,7 +44,8 @@ def _row(row: grid.Row, found: Sequence[Subject]) -> dict[str, object]:
     out: dict[str, object] = {"run": row.subject.run.id, "label": row.subject.label, "best": row.best}
     for name, entry in cells.items():
         if name != "run":
-            out[name] = entry.sort if entry.sort != "" else None
-            if entry.note:
-                out[f"{name}, 95 %"] = entry.note
+            column = name.removesuffix(", pt").removesuffix(", %")  # shares and differences are fractions of 1
+            out[column] = entry.sort if entry.sort != "" else None
+            if name in WITH_INTERVAL:
+                out[f"{column} low"], out[f"{column} high"] = entry.span or (None, None)
     return out

@@ -9,10 +9,13 @@ from evalkit.acceptance import AcceptanceStats, Calibration, Group, Position, im
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Verdict
 from evalkit.report import text
+from evalkit.report.curves import Point
 from evalkit.report.text import Table
 from evalkit.stats import Interval
 
 BAND = "95 %, all at once"
+RATE = "accept rate by position"  # share of steps whose first i drafts were all kept
+GIVEN = "kept, given those before"
 NO_DRAFT = "This run has K=0: nothing was drafted, so there is no accepted length to report."
 
 
@@ -136,15 +139,16 @@ def histogram_table(found: AcceptanceStats, golden: GoldenView) -> Table:
                  align="lrrrr", rows=tuple(rows))  # fmt: skip
 
 
-def survival_table(curve: Sequence[Position], golden: GoldenView) -> Table:
+def survival_table(curve: Sequence[Position], golden: GoldenView, given: Sequence[Point] = ()) -> Table:
+    """`given`: kept at each position, given those before (curves.by_draft); it ends where no draft was judged."""
     rows = []
     for i, p in enumerate(curve):
         there = golden.survival[i] if golden.survival else None
         rows.append((str(p.position), text.share(p.survival), _band(p.survival_band), *_beside(p.survival, there),
-                     _conditional(p.conditional)))  # fmt: skip
+                     text.share(given[i].value) if i < len(given) else "never reached"))  # fmt: skip
     source = golden.survival_from or "golden"
-    return Table(name="survival", caption="Steps whose drafts were all accepted up to a position",
-                 columns=("position", "share", BAND, source, "difference", "given those before"),
+    return Table(name="survival", caption="Accept rate by position: steps whose first drafts were all kept",
+                 columns=("position", "accept rate", BAND, source, "difference", GIVEN),
                  align="lrrrrr", rows=tuple(rows))  # fmt: skip
 
 
@@ -195,8 +199,13 @@ def _beside(here: float, there: float | None) -> tuple[str, str]:
     return ("no value", "no value") if there is None else (text.share(there), text.signed(here - there))
 
 
-def _conditional(value: float | None) -> str:
-    return "never reached" if value is None else text.share(value)
+def cut_words(found: AcceptanceStats) -> str:
+    """How many blocks a stop cut, and how the two figures by position count them."""
+    if not found.cut_at_stop:
+        return "No block was cut by a stop."
+    one = found.cut_at_stop == 1
+    return (f"{text.count(found.cut_at_stop)} of {text.count(found.steps)} blocks {'was' if one else 'were'} cut by a "
+            "stop.")  # fmt: skip
 
 
 def calibration_table(calibration: Sequence[Calibration]) -> Table:
@@ -207,8 +216,8 @@ def calibration_table(calibration: Sequence[Calibration]) -> Table:
     )  # fmt: skip
     return Table(
         name="calibration",
-        caption="Confidence of the draft against what was accepted",
-        columns=("kind", "position", "steps", "mean confidence", "accepted", "difference", "ECE, 10 bins",
+        caption="Confidence of the draft against what was kept",
+        columns=("kind", "position", "steps", "mean confidence", "kept", "difference", "ECE, 10 bins",
                  "ECE, 20 bins"),
         align="lrrrrrrr",
         rows=rows,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Frame = tuple[Mapping[str, Any], ...]  # rows of what is drawn: plain values, the same keys in every row
 BANDS = "Bands hold for all positions of a run at once (95 %)."
 FLAT_TICKS = 5  # more ranges of tokens stand aslant under the axis
+ROW_LABEL, INSIDE, UNDER = 1.7, 1.5, 3.7  # inches: a row's label, a name in a legend, a name in a legend below
 MAX_LINES = 6  # in one plot; more runs are spread over one plot a quant mode
 
 
@@ -33,6 +34,7 @@ class Plot:
     height: float = svg.HEIGHT
     left: float = svg.LEFT
     bottom: float = svg.BOTTOM
+    foot: float = 0.0  # inches under all that: of a legend that does not fit inside
     note: str = ""
     group: str = ""  # of the runs it shows; "" where it shows all
     markup: str = ""
@@ -53,7 +55,9 @@ def drawn(plots: Iterable[Plot]) -> list[Plot]:
 
 
 def _markup(p: Plot) -> str:
-    return svg.draw(p.name, f"{p.question} {p.alt}", p.draw, height=p.height, left=p.left, bottom=p.bottom)
+    return svg.draw(
+        p.name, f"{p.question} {p.alt}", p.draw, height=p.height + p.foot, left=p.left, bottom=p.bottom + p.foot
+    )
 
 
 def _number(value: object) -> bool:
@@ -129,8 +133,9 @@ def loss(found: Sequence[Subject]) -> Plot | None:
         ax.set_xlabel(f"difference to the baseline, points ({100 * rows[0]['level']:g} % interval)")
 
     inside = sum(r["low"] >= -(r["margin"] or 0) for r in rows)
-    return Plot(name="loss", question="Does any run lose more than the margin?", data=tuple(rows), draw=picture,
-                height=_rows_height(len(rows)), left=_label_room(rows),
+    who = "any run" if len(found) > 1 else "it"
+    return Plot(name="loss", question=f"Does {who} lose more than the margin?", data=tuple(rows), draw=picture,
+                height=_rows_height(rows), left=_label_room(rows),
                 alt=f"{inside} of {len(rows)} intervals of the difference lie above the margin.")  # fmt: skip
 
 
@@ -165,7 +170,7 @@ def scores(found: Sequence[Subject]) -> Plot | None:
     alt = f"Strict-match from {100 * min(r['score'] for r in rows):.1f} to {100 * best['score']:.1f} %."
     note = "" if published else "No published score is comparable with these runs; the table of references says why."
     return Plot(name="scores", question="How do the scores compare?", data=tuple(rows), draw=picture, alt=alt,
-                height=_rows_height(len(rows)), left=_label_room(rows), note=note)  # fmt: skip
+                height=_rows_height(rows), left=_label_room(rows), note=note)  # fmt: skip
 
 
 def lengths(found: Sequence[Subject]) -> Plot | None:
@@ -183,16 +188,21 @@ def lengths(found: Sequence[Subject]) -> Plot | None:
 
     inside = sum(r["low"] >= 1 - (r["margin"] or 0) for r in rows)
     return Plot(name="lengths", question="Does the draft still pay?", data=tuple(rows), draw=picture,
-                height=_rows_height(len(rows)), left=_label_room(rows),
+                height=_rows_height(rows), left=_label_room(rows),
                 alt=f"{inside} of {len(rows)} intervals of the ratio to golden lie above it.")  # fmt: skip
 
 
-def _rows_height(rows: int) -> float:
-    return max(1.25, 0.85 + 0.27 * rows)
+def _row_labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [svg.wrapped(r["run"], ROW_LABEL) for r in rows]
+
+
+def _rows_height(rows: Sequence[Mapping[str, Any]]) -> float:
+    lines = max(label.count("\n") + 1 for label in _row_labels(rows))
+    return max(1.25, 0.85 + (0.11 + 0.16 * lines) * len(rows))
 
 
 def _label_room(rows: Sequence[Mapping[str, Any]]) -> float:
-    return 0.2 + 0.082 * max(len(_short(r["run"])) for r in rows)
+    return 0.2 + max(svg.width_of(line) for label in _row_labels(rows) for line in label.split("\n"))
 
 
 def _forest(ax: Axes, rows: Sequence[tuple[str, float, float, float]], hollow: int = 0) -> None:
@@ -203,14 +213,10 @@ def _forest(ax: Axes, rows: Sequence[tuple[str, float, float, float]], hollow: i
     for part, marker, face in ((slice(solid), "o", svg.SERIES[0]), (slice(solid, None), "D", svg.BACK)):
         ax.plot(values[part], at[part], linestyle="", marker=marker, color=svg.SERIES[0], markerfacecolor=face,
                 markersize=6)  # fmt: skip
-    ax.set_yticks(range(len(rows)), [_short(r[0]) for r in rows])
+    ax.set_yticks(range(len(rows)), [svg.wrapped(r[0], ROW_LABEL) for r in rows], linespacing=1.0)
     ax.set_ylim(len(rows) - 0.4, -0.9)
     ax.tick_params(axis="y", labelcolor=svg.INK)
     ax.grid(axis="y", visible=False)
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= 26 else f"{label[:25]}\u2026"
 
 
 def _rule(ax: Axes, x: float, name: str, colour: str, style: str = "-") -> None:
@@ -231,8 +237,26 @@ def _spans(ax: Axes, i: int, spans: Sequence[tuple[float, float, float]]) -> Non
 
 
 def _legend(ax: Axes, **more: Any) -> None:
-    if len(ax.get_legend_handles_labels()[0]) > 1:
-        ax.legend(handlelength=2.4, labelspacing=0.25, borderpad=0.1, **more)
+    """Inside of the axes; names too long for that stand under them, in the room that `foot` makes."""
+    handles, labels = ax.get_legend_handles_labels()
+    if len(labels) < 2:
+        return
+    shape = {"handlelength": 2.4, "labelspacing": 0.25, "borderpad": 0.1}
+    if max(map(svg.width_of, labels)) <= INSIDE:
+        ax.legend(**shape, **more)
+    elif (figure := ax.figure) is not None:
+        figure.legend(
+            handles, [svg.wrapped(x, UNDER) for x in labels], loc="lower left", bbox_to_anchor=(0.01, 0), **shape
+        )
+
+
+def _foot(members: Sequence[Subject]) -> float:
+    """Inches under the axes for a legend of long names; 0 where they fit into the axes."""
+    names = [_name_in(s, members) for s in members]
+    if max(map(svg.width_of, names)) <= INSIDE:
+        return 0.0
+    lines = 1 + sum(svg.wrapped(name, UNDER).count("\n") + 1 for name in names)  # and one of the golden
+    return 0.1 + 0.19 * lines
 
 
 def _name_in(s: Subject, members: Sequence[Subject]) -> str:
@@ -257,7 +281,7 @@ def survival(group: str, members: Sequence[Subject]) -> Plot | None:
             ax.plot(*zip(*golden, strict=True), linestyle="", marker="D", color=svg.GOLDEN, markersize=4.2,
                     markerfacecolor=svg.BACK, markeredgewidth=1.3, label=source, zorder=3)  # fmt: skip
         ax.set_xlabel("position i in the block")
-        ax.set_ylabel("first i drafts all kept, %")
+        ax.set_ylabel("accept rate at i, %")
         _legend(ax, loc="lower left")
 
     if not rows:
@@ -266,14 +290,16 @@ def survival(group: str, members: Sequence[Subject]) -> Plot | None:
     alt = "; ".join(f"{name}: {100 * a.survival:.0f} % at position 1, {100 * z.survival:.0f} % at {z.position}"
                     for name, a, z in ends)  # fmt: skip
     return Plot(name=_id("survival", group), question="How far into the block do drafts survive?", alt=alt,
-                data=tuple(rows), draw=picture, note=BANDS)  # fmt: skip
+                data=tuple(rows), draw=picture, foot=_foot(members),
+                note=f"Accept rate at i: steps whose first i drafts were all kept; blocks cut by a stop are included. "
+                     f"{BANDS}")  # fmt: skip
 
 
 def conditional(group: str, members: Sequence[Subject]) -> Plot | None:
     rows = [
-        {"run": s.label, "position": p.position, "rate": p.conditional,
-         "low": p.conditional_band and p.conditional_band.low, "high": p.conditional_band and p.conditional_band.high}
-        for s in members for p in s.curve if p.conditional is not None
+        {"run": s.label, "position": int(p.low), "rate": p.value, "low": p.interval and p.interval.low,
+         "high": p.interval and p.interval.high, "drafts": p.steps}
+        for s in members for p in s.by_draft
     ]  # fmt: skip
 
     def picture(ax: Axes) -> None:
@@ -284,10 +310,13 @@ def conditional(group: str, members: Sequence[Subject]) -> Plot | None:
 
     if not rows:
         return None
-    alt = "; ".join(f"{s.label}: {100 * min(p.conditional for p in s.curve if p.conditional is not None):.0f} % at the "
-                    "lowest" for s in members if any(p.conditional is not None for p in s.curve))  # fmt: skip
+    weakest = [(s.label, min(s.by_draft, key=lambda p: p.value)) for s in members if s.by_draft]
+    alt = "; ".join(f"{name}: {100 * p.value:.0f} % at position {int(p.low)}, the lowest" for name, p in weakest)
+    stopped = sum(s.acceptance.cut_at_stop for s in members)
+    cut = f"{text.count(stopped)} of {text.count(sum(s.acceptance.steps for s in members))} blocks ended by a stop"
     return Plot(name=_id("conditional", group), question="Which position is the weakest?", alt=alt,
-                data=tuple(rows), draw=picture, note=BANDS)  # fmt: skip
+                data=tuple(rows), draw=picture, foot=_foot(members),
+                note=f"Drafts past a stop are left out ({cut}). {BANDS}")  # fmt: skip
 
 
 def _bands(ax: Axes, members: Sequence[Subject], rows: Sequence[Mapping[str, Any]], value: str) -> None:
@@ -339,7 +368,7 @@ def histogram(group: str, members: Sequence[Subject]) -> Plot | None:
     alt = "; ".join(f"{s.label}: {100 * s.acceptance.histogram[-1] / s.acceptance.steps:.0f} % of the steps keep all "
                     f"{len(s.acceptance.histogram) - 1}" for s in members)  # fmt: skip
     return Plot(name=_id("histogram", group), question="How many drafts does a step keep?", alt=alt,
-                data=tuple(rows), draw=picture)  # fmt: skip
+                data=tuple(rows), draw=picture, foot=_foot(members))  # fmt: skip
 
 
 def over_position(group: str, members: Sequence[Subject]) -> Plot | None:
@@ -354,6 +383,7 @@ def over_position(group: str, members: Sequence[Subject]) -> Plot | None:
         name=_id("position", group), question="Does the draft hold up along the answer?",
         alt=_range(members, rows), data=tuple(rows),
         draw=_binned(members, rows, "token of the answer at which the step starts"), bottom=_tick_room(rows),
+        foot=_foot(members),
     )  # fmt: skip
 
 
@@ -374,6 +404,7 @@ def over_length(group: str, members: Sequence[Subject]) -> Plot | None:
     return Plot(
         name=_id("length", group), question="Does it hold up in long answers?", alt=_range(members, rows),
         data=tuple(rows), draw=_binned(members, rows, "tokens of the whole answer"), bottom=_tick_room(rows),
+        foot=_foot(members),
     )  # fmt: skip
 
 
@@ -440,8 +471,10 @@ def calibration(group: str, members: Sequence[Subject]) -> Plot | None:
 
     gaps = [abs(r["confidence"] - r["accepted"]) for r in rows]
     return Plot(name=_id("calibration", group), question="Does the confidence head know?", data=tuple(rows),
-                draw=picture, alt=f"Confidence and share kept differ by at most {100 * max(gaps):.0f} points in a bin.",
-                note="Drafts whose earlier drafts were all kept; bins of under 30 drafts are left out.")  # fmt: skip
+                draw=picture, foot=_foot(members),
+                alt=f"Confidence and share kept differ by at most {100 * max(gaps):.0f} points in a bin.",
+                note="Drafts whose earlier ones were all kept; those past a stop and bins of under 30 are left out.",
+                )  # fmt: skip
 
 
 def detectable(found: Sequence[Subject]) -> Plot | None:
@@ -455,6 +488,8 @@ def detectable(found: Sequence[Subject]) -> Plot | None:
     share = stats.discordant_at(pairs.up, pairs.down, pairs.n, -margin)
     rows = [{"pairs": n, "loss": loss_} for n, loss_ in curves.mde(worst.run, share, alpha)]
     here = stats.mde_paired(pairs.n, share, alpha)
+
+    whose = "this run's" if len(found) == 1 else f"{worst.label}'s (the run that differs most)"
 
     def picture(ax: Axes) -> None:
         ax.plot([r["pairs"] for r in rows], [100 * r["loss"] for r in rows], color=svg.SERIES[0])
@@ -482,4 +517,5 @@ def detectable(found: Sequence[Subject]) -> Plot | None:
     return Plot(name="mde", question="How small a loss could this have shown?", data=tuple(rows), draw=picture,
                 alt=f"{pairs.n} pairs show a loss of {100 * here:.2f} points with 80 % power; the margin is "
                     f"{100 * margin:g} points.",
-                note=f"At {100 * share:.1f} % discordant pairs, the share of {worst.label} at the margin.")  # fmt: skip
+                note=f"Reckoned for {100 * share:.1f} % of answers flipping, both ways together: the most likely share "
+                     f"if {whose} true loss were just the margin.")  # fmt: skip

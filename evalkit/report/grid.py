@@ -21,6 +21,7 @@ class Entry:
     text: str
     sort: float | str = ""
     note: str = ""
+    span: tuple[float, float] | None = None  # the interval in the unit of `sort`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +87,17 @@ def _entries(s: Subject) -> dict[str, Entry]:
     correct, n = s.scored
     out[STRICT] = Entry(text="no score")
     if n:
-        out[STRICT] = Entry(text=f"{correct / n:.4f}", sort=correct / n, note=text.wilson(correct, n))
+        span = stats.wilson(correct, n)
+        out[STRICT] = Entry(text=f"{correct / n:.4f}", sort=correct / n, note=text.wilson(correct, n),
+                            span=(span.low, span.high))  # fmt: skip
     out["difference to baseline, pt"] = _difference(s)
     out["accepted length"] = Entry(text="none at K=0" if s.k == 0 else "not counted")
     if found.accepted_length is not None:
         note = "" if found.interval is None else text.interval(found.interval.low, found.interval.high, 3)
         note = "forced: drawn, not verified" if run.forced else note
         shown = f"{found.accepted_length:.3f}{' forced' if run.forced else ''}"
-        out["accepted length"] = Entry(text=shown, sort=found.accepted_length, note=note)
+        within = None if found.interval is None or run.forced else (found.interval.low, found.interval.high)
+        out["accepted length"] = Entry(text=shown, sort=found.accepted_length, note=note, span=within)
     out["of the golden, %"] = _share(s)
     share = mono(s)
     out["Mono share"] = Entry(text="not recorded" if share is None else f"{100 * share:.1f} %",
@@ -115,14 +119,15 @@ def _difference(s: Subject) -> Entry:
     difference = (pairs.up - pairs.down) / pairs.n
     span = stats.tango_interval(pairs.up, pairs.down, pairs.n)
     return Entry(text=f"{100 * difference:+.2f}", sort=difference,
-                 note=f"{100 * span.low:+.2f} .. {100 * span.high:+.2f}")  # fmt: skip
+                 note=f"{100 * span.low:+.2f} .. {100 * span.high:+.2f}", span=(span.low, span.high))  # fmt: skip
 
 
 def _share(s: Subject) -> Entry:
     x, value = s.check("accepted length"), s.view.value
     if x.get("ratio") is not None:
         note = "{:.1f} .. {:.1f}".format(*(100 * v for v in x["interval"])) if x.get("interval") else ""
-        return Entry(text=f"{100 * float(x['ratio']):.1f}", sort=float(x["ratio"]), note=note)
+        span = (float(x["interval"][0]), float(x["interval"][1])) if x.get("interval") else None
+        return Entry(text=f"{100 * float(x['ratio']):.1f}", sort=float(x["ratio"]), note=note, span=span)
     if s.golden_differs:
         return Entry(text="not comparable", note=f"golden of another {s.golden_differs}")
     if value is None or s.acceptance.accepted_length is None:

@@ -28,6 +28,7 @@ from evalkit.report import (
     drafts,
     figures,
     grid,
+    origin,
     samples,
     subsets,
     tables,
@@ -73,6 +74,7 @@ def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundl
         outcome=cards.outcome([s.verdict for s in found]),
         headline=cards.headline(found),
         title=title(found),
+        origin=origin.words(found),
         contents=_contents(found),
         mixed=cards.mixed(found),
         warnings=[f"{s.label}: {w}" if not single else w for s in found for w in s.warnings],
@@ -108,7 +110,7 @@ def capped_words(packed: bundle.Bundle, full: str) -> str:
         return ""
     where = f"all are in {full}, beside this page" if full else "the stored runs have all of them"
     return (
-        f"{text.count(packed.shown)} of {text.count(packed.total)} samples are in this page: those to read first "
+        f"{text.count(packed.shown)} of {text.counting(packed.total, 'sample')} are in this page: those to read first "
         f"(flipped, wrong, without an answer, readings that disagree) and an even spread of the rest; {where}."
     )
 
@@ -164,6 +166,7 @@ def _detail(s: Subject) -> dict[str, Any]:
         "buckets": tables.bucket_table(run),
         "errors": samples.error_table(run, s.index),
         "disagreement": tables.disagreement_table(run),
+        "cut": drafts.cut_words(s.acceptance),
         "golden_missing": s.view.missing if s.k else (),
         "drafts": _draft_parts(s) if s.acceptance.steps and s.acceptance.histogram else None,
         "flips": samples.flips_table(run, s.partner, s.index),
@@ -180,7 +183,7 @@ def _draft_parts(s: Subject) -> dict[str, text.Table]:
         "figures": drafts.acceptance_table(found, s.view),
         "distribution": drafts.distribution_table(s.verdict),
         "histogram": drafts.histogram_table(found, s.view),
-        "survival": drafts.survival_table(s.curve, s.view),
+        "survival": drafts.survival_table(s.curve, s.view, s.by_draft),
         "lengths": drafts.group_table("lengths", "Accepted length by tokens of the answer", "tokens", s.by_length),
         "categories": drafts.group_table("categories", "Accepted length by category", "category", categories),
         "calibration": drafts.calibration_table(found.calibration),

@@ -14,7 +14,7 @@ from evalkit.fingerprint import Difference, in_words
 from evalkit.gate.accuracy import baseline_differences
 from evalkit.golden import Curve, GoldenValue, Standards, differing_marks
 from evalkit.records import Run, Verdict
-from evalkit.report import drafts, samples, subsets, tables, text
+from evalkit.report import curves, drafts, samples, subsets, tables, text
 
 LABEL = 60  # characters
 
@@ -57,6 +57,11 @@ class Subject:
     @cached_property
     def steps(self) -> Steps:
         return steps_of(self.run.samples, self.run.cell.get("k"))
+
+    @cached_property
+    def by_draft(self) -> tuple[curves.Point, ...]:
+        """Kept at each position, given those before, drafts past a stop left out."""
+        return tuple(curves.by_draft(self.steps, self.acceptance.k)) if self.acceptance.steps else ()
 
     @cached_property
     def by_length(self) -> tuple[Group, ...]:

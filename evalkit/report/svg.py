@@ -38,6 +38,25 @@ _SETTINGS = {
 }  # fmt: skip
 
 
+def width_of(words: str) -> float:
+    """Inches that a label takes at most: the page's own font draws it, so a character counts as a wide one."""
+    wide = sum(1.0 if c in "MW@%\u2026" or ord(c) > 0x2E7F else 0.75 if c.isupper() else 0.6 for c in words)
+    return wide * _SETTINGS["font.size"] / 72
+
+
+def wrapped(words: str, inches: float) -> str:
+    """The label in lines of at most so many inches, broken where a word, - _ or / ends if it can be."""
+    lines = [""]
+    for word in re.findall(r"[^\s_/-]*[\s_/-]+|[^\s_/-]+", words):
+        if lines[-1] and width_of(lines[-1] + word.rstrip()) > inches:
+            lines.append("")
+        for c in word:
+            if lines[-1] and width_of(lines[-1] + c) > inches:
+                lines.append("")
+            lines[-1] += c
+    return "\n".join(line.strip() for line in lines)
+
+
 def series(i: int) -> dict[str, Any]:
     """Colour, marker and line style of the i-th of several lines."""
     return {"color": SERIES[i % len(SERIES)], "marker": MARKERS[i % len(MARKERS)], "linestyle": STYLES[i % len(STYLES)]}

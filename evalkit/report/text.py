@@ -32,6 +32,11 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def counting(value: int, word: str) -> str:
+    """`1 sample`, `1,319 samples`."""
+    return f"{count(value)} {word}{'' if value == 1 else 's'}"
+
+
 def share(value: float) -> str:
     """A fraction of 1 with four decimals."""
     return f"{value:.4f}"

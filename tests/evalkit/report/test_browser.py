@@ -399,3 +399,26 @@ def test_paper_has_the_sample_that_is_open_and_says_what_it_leaves_out(chromium:
         assert page.locator("details.each[open]").count() == 0
         page.locator("details.each").first.evaluate("d => { d.open = true; }")
         assert page.locator("details.each").first.is_visible() and not page.locator("details.each").nth(1).is_visible()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_label_of_a_plot_is_cut_off(chromium: Any, runs: list[Run], tmp_path: Path, width: int) -> None:
+    names = ("K=7 nvfp4 MiniMax-M3.1-Flash-INSTRUCT gsm8k_cot_zeroshot A", "W" * 60)
+    found = [
+        make_subject(r, make_verdict(r), label=name, index=i, baseline=make_baseline(r), references=REFERENCES)
+        for i, (r, name) in enumerate(zip(runs, names, strict=True))
+    ]
+    path = tmp_path / "long.html"
+    path.write_text(render_page(found), encoding="utf-8")
+    with Tab(chromium, path.as_uri(), viewport={"width": width, "height": 844}) as tab:
+        outside = tab.page.evaluate(
+            "[...document.querySelectorAll('svg.plot')].flatMap(p => { const b = p.getBoundingClientRect(); "
+            "return [...p.querySelectorAll('text')].filter(t => { const a = t.getBoundingClientRect(); "
+            "return a.left < b.left - 3 || a.right > b.right + 3 || a.bottom > b.bottom + 3; })"
+            ".map(t => p.querySelector('title').textContent.slice(0, 30) + ': ' + t.textContent); })"
+        )
+        assert outside == []
+        whole = " ".join(tab.page.locator("svg.plot").first.locator("text").all_text_contents())
+        assert "".join(names[0].split()) in "".join(whole.split())  # no name is shortened
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+        tab.page.screenshot(path=str(tmp_path / "shot.png"), full_page=True)

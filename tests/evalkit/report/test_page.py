@@ -21,7 +21,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate import judge
 from evalkit.golden import Standards
 from evalkit.records import Outcome, Run
-from evalkit.report import again, best, bundle, drafts, grid, tables, text
+from evalkit.report import again, best, bundle, drafts, grid, origin, tables, text
 from evalkit.report.markdown import page_markdown
 from evalkit.report.render import render, render_page, write_page, write_report
 from evalkit.report.subject import subjects
@@ -212,7 +212,7 @@ def test_score_without_samples_and_command_of_folders() -> None:
 def unpacked(page: str) -> list[dict[str, Any]]:
     """The samples in a page, as its script reads them."""
     kind = '<script type="application/octet-stream" '
-    found = re.findall(rf'{kind}(?:id="questions"|class="block" data-run="\d+")>([^<]*)</script>', page)
+    found = re.findall(rf'{kind}(?:id="questions"|class="block"[^>]*)>([^<]*)</script>', page)
     asked, *runs = [json.loads(zlib.decompress(base64.b64decode(block, validate=True))) for block in found]
     for row in (r for run in runs for r in run["rows"]):
         row["q"], row["g"], row["k"] = asked[row["i"]]
@@ -440,3 +440,23 @@ def test_a_folder_is_no_file_to_write_to(run: Run, tmp_path: Path) -> None:
     with pytest.raises(EvalkitError, match="is a folder, not a file") as told:
         write_report([make_subject(run)], tmp_path)
     assert "report.html" in told.value.fix and list(tmp_path.iterdir()) == []
+
+
+def test_the_first_screen_says_when_how_long_and_from_what(run: Run) -> None:
+    one = origin.words([make_subject(run)])
+    assert one == (
+        "2026-11-30 09:11 UTC", "200 samples", "commit 1234567890ab", "device cpu (Some CPU)", "image not recorded",
+    )  # fmt: skip
+    later = {"git": {"commit": "fedcba987", "dirty": True}, "started": "2026-12-01T10:00:00+00:00", "image": "a@1",
+             "device": "NVIDIA H200"}  # fmt: skip
+    two = [make_subject(run), make_subject(replace(run, id="b", provenance=later, samples=run.samples[:1]), index=1)]
+    assert origin.words(two) == (
+        "2026-11-30 09:11 UTC to 2026-12-01 10:00 UTC", "1 to 200 samples a run",
+        "commits 1234567890ab, fedcba987 with changes", "devices cpu (Some CPU), NVIDIA H200",
+        "images not recorded, a@1",
+    )  # fmt: skip
+    bare = replace(run, provenance={}, samples=run.samples[:1])
+    assert origin.words([make_subject(bare)])[:3] == ("date not recorded", "1 sample", "commit not recorded")
+    head = render_page([make_subject(run)]).split("</header>")[0]
+    assert run.id in head and "200 samples" in head and "1234567890ab" in head
+    assert "2 runs and their ids" in render_page(two).split("</header>")[0]

@@ -13,8 +13,8 @@ import pytest
 from evalkit.errors import EvalkitError
 from evalkit.judging import read_verdicts, report_subjects, with_verdicts
 from evalkit.outputs.document import write_json
-from evalkit.records import Outcome, Run
-from evalkit.report import figures, markdown
+from evalkit.records import Outcome, Run, StepRecord
+from evalkit.report import drafts, figures, markdown, text
 from evalkit.report.data import write_data
 from evalkit.report.markdown import page_markdown
 from evalkit.report.render import render_page
@@ -89,8 +89,8 @@ def test_verdicts_are_read_back_as_they_were(tmp_path: Path) -> None:
     assert found[0] is not None and found[0].verdict == verdict and found[1] is None
     with pytest.raises(EvalkitError, match="is of run"):
         with_verdicts([replace(run, id="other")], file)
-    for text in ("{", "[1]", json.dumps({"outcome": "maybe", "checks": [], "run_id": "x"}), '{"a": NaN}'):
-        (tmp_path / "bad").write_text(text)
+    for bad in ("{", "[1]", json.dumps({"outcome": "maybe", "checks": [], "run_id": "x"}), '{"a": NaN}'):
+        (tmp_path / "bad").write_text(bad)
         with pytest.raises(EvalkitError, match="no verdict"):
             read_verdicts(tmp_path / "bad")
     with pytest.raises(EvalkitError, match="does not exist"):
@@ -168,3 +168,38 @@ def test_a_plot_is_inline_follows_the_style_and_says_what_it_shows(pair: list[Su
     assert "var(--s0)" in made.markup and "#1111" not in made.markup and "#0" not in made.markup.replace("url(#", "")
     share = next(r["share"] for r in plot.data if r["run"] == "K=7" and r["accepted"] == 7)
     assert share == pytest.approx(pair[1].acceptance.histogram[7] / pair[1].acceptance.steps)
+
+
+def test_kept_given_those_before_is_one_number_in_plot_and_tables(pair: list[Subject]) -> None:
+    """Drafts past a stop are left out of it everywhere, and the page says how many blocks a stop cut."""
+    s = pair[0]
+    plot = next(p for p in figures.plots(pair) if p.name == "conditional")
+    drawn = [row["rate"] for row in plot.data if row["run"] == s.label]
+    confident = [c.rate for c in s.acceptance.calibration if c.kind == "conditional"]
+    table = drafts.survival_table(s.curve, s.view, s.by_draft)
+    assert drawn == pytest.approx(confident, abs=1e-12) and s.acceptance.cut_at_stop > 0
+    assert [row[-1] for row in table.rows] == [text.share(v) for v in drawn]
+    assert drawn[-1] != pytest.approx(s.curve[-1].conditional, abs=1e-6)  # with them it is another number
+    cut, steps = (sum(getattr(x.acceptance, name) for x in pair) for name in ("cut_at_stop", "steps"))
+    assert f"{text.count(cut)} of {text.count(steps)} blocks ended by a stop" in plot.note
+    assert f"{text.count(s.acceptance.cut_at_stop)} of " in drafts.cut_words(s.acceptance)
+    for row in plot.data:
+        assert row["low"] <= row["rate"] <= row["high"]
+
+
+def test_by_draft_counts_what_was_judged() -> None:
+    """Two samples counted by hand: a block of 3 all kept; one cut by a stop after 1 draft; one that keeps 0."""
+    run = make_run(2, 3)
+    steps = [(3, 3, ""), (3, 1, "stop"), (0, 0, "")]
+    made = tuple(StepRecord(k=3, accepted=a, accepted_trimmed=t, cut=c) for a, t, c in steps)
+    found = make_subject(replace(run, samples=tuple(replace(s, steps=made) for s in run.samples)))
+    assert [(p.low, p.steps, p.value) for p in found.by_draft] == [(1, 6, 2 / 3), (2, 2, 1.0), (3, 2, 1.0)]
+
+
+def test_intervals_of_the_runs_are_numbers_in_two_columns(pair: list[Subject], tmp_path: Path) -> None:
+    write_data(pair, tmp_path)
+    rows = pd.read_csv(tmp_path / "runs.csv")
+    for name in ("strict-match", "difference to baseline", "accepted length"):
+        assert (rows[f"{name} low"] < rows[name]).all() and (rows[name] < rows[f"{name} high"]).all()
+    correct, n = pair[0].scored
+    assert rows["strict-match"][0] == pytest.approx(correct / n) and not any("95 %" in c for c in rows)
