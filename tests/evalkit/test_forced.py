@@ -19,6 +19,7 @@ from evalkit.gate import judge
 from evalkit.golden import record_curve
 from evalkit.judging import write_report
 from evalkit.outputs.lm_eval_files import sample_rows, unfit
+from evalkit.progress import Tally
 from evalkit.records import Bucket, Outcome, Run
 from evalkit.run import run_cell
 from evalkit.scoring import score_samples
@@ -92,6 +93,10 @@ def test_the_tables_of_run_and_list_say_forced_beside_the_length(forced: tuple[R
     (unmarked,) = (value for what, value in run_rows(real) if what == "accepted length")
     assert row.split("  ")[0] == unmarked.split("  ")[0] and "drawn" not in unmarked
     for shown, marked in ((run, True), (real, False)):
+        tally = Tally(total=DOCS)
+        for sample in shown.samples:
+            tally.add(sample)
+        assert ("(forced)" in tally.line(1.0)) is marked
         out = Console(width=200, record=True, file=io.StringIO())
         out.print(runs_table([shown]))
         text = out.export_text()
