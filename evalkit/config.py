@@ -5,7 +5,6 @@ A Cell holds an EngineConfig, so K, the quant mode and the draft are defined onc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Any
 
 from engine.api import MAX_TOP_K
 from engine.config import EngineConfig, QuantMode, nearest
+from engine.config_fields import architecture, read_json
 from engine.eagle3_config import is_eagle3
+from engine.errors import EngineError
 from evalkit.errors import EvalkitError
 from evalkit.servers.spec import ServerSpec
 
@@ -265,9 +266,8 @@ def resolve_draft(word: str) -> tuple[str, DraftSpec]:
 def _method_of(folder: Path) -> str:
     """What a draft's config.json says it is; DSpark where it cannot be read, and loading it will say why."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return "eagle3" if is_eagle3(str(config["architectures"][0])) else "dspark"
-    except (OSError, ValueError, LookupError, TypeError):
+        return "eagle3" if is_eagle3(architecture(read_json(folder / "config.json"))) else "dspark"
+    except EngineError:
         return "dspark"
 
 

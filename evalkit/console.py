@@ -51,7 +51,8 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     found = of_run(run)
     if found.accepted_length is not None and found.acceptance_rate is not None:
         length = text.length(found.accepted_length) + text.spread(found.se, 3)
-        rows.append(("accepted length", f"{length}  (of at most {found.k + 1})"))
+        what = "; forced: drawn, not verified" if run.forced else "; looks forced" if found.looks_forced else ""
+        rows.append(("accepted length", f"{length}  (of at most {found.k + 1}{what})"))
         rows.append(("acceptance rate", text.share(found.acceptance_rate)))
     steps = f"{found.steps} verify" + (f", {found.steps_without_draft} plain" if found.steps_without_draft else "")
     rows.append(("steps", steps if found.steps else f"{found.steps_without_draft} plain"))
@@ -179,7 +180,8 @@ def runs_table(runs: Sequence[Run]) -> Table:
             + ("" if run.complete else "  interrupted")
             + ("  stopped" if run.stopped else ""),
             f"{sum(scores) / len(scores):.4f} ({sum(scores):.0f}/{len(scores)})" if scores else "-",
-            f"{1 + sum(t.accepted for t in steps) / len(steps):.3f}" if steps else "-",
+            (f"{1 + sum(t.accepted for t in steps) / len(steps):.3f}" if steps else "-")
+            + (" forced" if run.forced else ""),
             str(run.provenance.get("started", ""))[:19].replace("T", " "),
         )
     return table

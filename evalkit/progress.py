@@ -23,6 +23,7 @@ class Tally:
     right: float = 0.0
     scored: int = 0
     accepted: int = 0
+    forced: bool = False  # acceptance is drawn, not verified
     steps: int = 0
     tokens: int = 0
 
@@ -39,6 +40,7 @@ class Tally:
             if step.k:
                 self.steps += 1
                 self.accepted += step.accepted
+                self.forced |= step.forced
         if not kept:
             self.tokens += sample.tokens
 
@@ -46,7 +48,7 @@ class Tally:
         """The tally in words, without the count of samples."""
         parts = [f"{STRICT} {self.right / self.scored:.3f}" if self.scored else f"{STRICT} -"]
         if self.steps:
-            parts.append(f"accepted length {1 + self.accepted / self.steps:.2f}")
+            parts.append(f"accepted length {1 + self.accepted / self.steps:.2f}{' (forced)' if self.forced else ''}")
         parts.append(f"{self.tokens / seconds:.0f} tok/s" if seconds > 0 and self.tokens else "- tok/s")
         if self.failed:
             parts.append(f"{self.failed} failed")

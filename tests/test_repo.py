@@ -95,6 +95,13 @@ def test_readme_has_every_command_and_a_stale_part_is_noticed() -> None:
     assert stale != text and readme.rendered(stale) == readme.rendered(text) != stale
 
 
+def test_readme_names_every_variable_of_make_eval() -> None:
+    recipe = (ROOT / "Makefile").read_text().partition("\neval:")[2].partition("\n\n")[0]
+    taken = {"K", "QUANT", "ARGS", *re.findall(r"\(call option,[\w-]+,(\w+)\)", recipe)}
+    (line,) = (x for x in (ROOT / "README.md").read_text().splitlines() if x.startswith("`make eval` takes "))
+    assert len(taken) > 8 and {name for name in taken if not re.search(rf"`{name}\b", line)} == set()
+
+
 def test_every_module_says_what_it_is() -> None:
     silent = [p for top in ("engine", "evalkit", "tasks", "tools") for p in python_files(top)]
     silent = [p for p in silent if p.name != "__init__.py" and not ast.get_docstring(ast.parse(text_of(p)))]

@@ -44,7 +44,7 @@ class OnlineQuantConfig:
         """The configuration of JSON text. Raises EngineError for anything it does not know."""
         try:
             raw = json.loads(text)
-        except json.JSONDecodeError as e:
+        except (ValueError, RecursionError) as e:
             raise EngineError(
                 f"online_quant_config is no JSON ({e})", 'give {"global_quant_config": "ptpc_fp8"}'
             ) from None

@@ -90,7 +90,7 @@ def _config(folder: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise EvalkitError(f"{path} is not JSON ({e})", "restore the file") from None
     return found if isinstance(found, dict) else {}
 

@@ -13,6 +13,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate.common import combine
 from evalkit.golden import GoldenValue, lookup, read_curve
 from evalkit.golden.defaults import baseline_for, golden_path
+from evalkit.percent import percent
 from evalkit.records import Outcome
 from evalkit.spec.audit_text import audit_text
 from evalkit.spec.find import find_file
@@ -49,7 +50,7 @@ def simulate(spec: Spec, cells: Sequence[tuple[CellSpec, Truth]], *, draws: int,
     if any(t.histogram for _, t in cells):
         for j, factor in enumerate(FACTORS[1:], start=1):
             loss = factor * limits.length_margin
-            words = f"accepted length {-100 * loss:+.2g} % ({factor:g} margins)"
+            words = f"accepted length {percent(-loss, sign=True)} ({factor:g} margins)"
             effects = [Effect(length=factor * c.limits.length_margin if t.histogram else 0.0) for c, t in cells]
             yield rates(
                 words, cells, effects, spec, draws, (seed, 2, j), factor == 1 and all(t.histogram for _, t in cells)

@@ -45,7 +45,9 @@ def test_a_draft_s_folder_says_its_method(tmp_path):
         ('{"architectures": ["LlamaForCausalLMEagle3"]}', "eagle3"),
         ('{"architectures": ["Qwen3DSparkModel"]}', "dspark"),
         ('{"architectures": []}', "dspark"),
+        ('{"architectures": 3}', "dspark"),
         ("broken", "dspark"),
+        ("[" * 100_000, "dspark"),
     ):
         config.write_text(content)
         assert Cell.make(draft=str(tmp_path)).engine.draft == method

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from evalkit.backends.scripted import Scripted
 from evalkit.baseline import refuse_unfit
 from evalkit.config import Cell
+from evalkit.console import run_rows, runs_table
 from evalkit.errors import EvalkitError
 from evalkit.gate import judge
 from evalkit.golden import record_curve
 from evalkit.judging import write_report
 from evalkit.outputs.lm_eval_files import sample_rows, unfit
+from evalkit.progress import Tally
 from evalkit.records import Bucket, Outcome, Run
 from evalkit.run import run_cell
 from evalkit.scoring import score_samples
@@ -71,6 +76,31 @@ def test_goldens_and_baselines_refuse_a_forced_run(forced: tuple[Run, Path], tmp
     with pytest.raises(EvalkitError, match="forced acceptance: no baseline"):
         refuse_unfit(whole, "baseline")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_tables_of_run_and_list_say_forced_beside_the_length(forced: tuple[Run, Path]) -> None:
+    run, _ = forced
+    real = dataclasses.replace(
+        run,
+        cell={k: v for k, v in run.cell.items() if k not in ("forced_length", "verify")},
+        samples=tuple(
+            dataclasses.replace(s, forced=False, steps=tuple(dataclasses.replace(t, forced=False) for t in s.steps))
+            for s in run.samples
+        ),
+    )
+    (row,) = (value for what, value in run_rows(run) if what == "accepted length")
+    assert row.endswith("(of at most 8; forced: drawn, not verified)")
+    (unmarked,) = (value for what, value in run_rows(real) if what == "accepted length")
+    assert row.split("  ")[0] == unmarked.split("  ")[0] and "drawn" not in unmarked
+    for shown, marked in ((run, True), (real, False)):
+        tally = Tally(total=DOCS)
+        for sample in shown.samples:
+            tally.add(sample)
+        assert ("(forced)" in tally.line(1.0)) is marked
+        out = Console(width=200, record=True, file=io.StringIO())
+        out.print(runs_table([shown]))
+        text = out.export_text()
+        assert bool(re.search(r" \d\.\d{3} forced ", text)) is marked, text
 
 
 def test_show_and_report_say_forced_and_print_no_score(forced: tuple[Run, Path], tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def test_a_source_in_mxfp4_is_not_quantised_again():
 
 
 @pytest.mark.parametrize(("text", "words"), [
+    ('{"a": ' * 100_000, "is no JSON"),
     ("{", "is no JSON"), ("[]", "is a list"), ('{"global_quant": "ptpc_fp8"}', "did you mean global_quant_config"),
     ('{"global_quant_config": "ptpc_fp9"}', "did you mean ptpc_fp8"), ('{"global_quant_config": 8}', "format 8"),
     ('{"layer_quant_config": ["a"]}', "must be an object"), ('{"exclude_layer": [1]}', "a string or a list"),

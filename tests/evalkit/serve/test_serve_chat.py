@@ -27,6 +27,13 @@ def test_a_model_without_a_template_says_so_in_one_line(tmp_path: Path) -> None:
     assert e.value.status == 400 and "--chat-template" in e.value.message and "\n" not in e.value.message
 
 
+@pytest.mark.parametrize("text", ["{", "[" * 100_000], ids=["cut", "deep"])
+def test_a_tokenizer_config_that_is_no_json_is_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(text)
+    with pytest.raises(EvalkitError, match=r"tokenizer_config.json is not JSON \(.*fix: restore the file"):
+        ChatTemplate(tmp_path)
+
+
 def test_the_template_is_the_folder_s_or_the_one_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(
         json.dumps({"chat_template": "config {{ eos_token }}", "eos_token": {"content": "<e>"}})
