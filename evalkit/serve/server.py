@@ -15,6 +15,7 @@ import uvicorn
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.serve.app import make_app
+from evalkit.serve.bound import longest_token
 from evalkit.serve.chat import ChatTemplate
 from evalkit.serve.service import Service
 from evalkit.serve.settings import ServeSettings
@@ -65,6 +66,7 @@ def make_service(cell: Cell, settings: ServeSettings, llm: Any = None) -> Servic
         context=llm.max_model_len,
         vocabulary=llm.target.cfg.vocab_size,
         k=cell.k,
+        reach=longest_token(cell.engine.model),
         eos=llm.target.cfg.eos_token_ids,
         about=about,
     )
