@@ -9,7 +9,7 @@ import threading
 from copy import deepcopy
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
@@ -73,7 +73,7 @@ def test_what_cannot_fit_is_refused_before_it_is_tokenised(tiny: Tiny, path: str
     chat, text = "chat" in path, "a" * (4 * 127 + 1)
     body = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": ["a", text], "max_tokens": 1}
 
-    async def run() -> httpx.Response:
+    async def run() -> httpx2.Response:
         async with client(service) as http:
             return await http.post(path, json=body)
 
@@ -109,5 +109,5 @@ def test_others_are_answered_while_a_long_text_is_tokenised(tiny: Tiny) -> None:
     asyncio.run(run())
 
 
-def client(service: Any) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(make_app(service)), base_url="http://127.0.0.1")
+def client(service: Any) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(make_app(service)), base_url="http://127.0.0.1")
