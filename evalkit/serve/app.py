@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
@@ -35,11 +36,11 @@ def make_app(service: Service) -> Guard:
 
     @app.post("/v1/completions")
     async def completions(body: CompletionBody, request: Request) -> Response:
-        return await answer(service, completion_job(service, body), request)
+        return await answer(service, await completion_job(service, body), request)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(body: ChatBody, request: Request) -> Response:
-        return await answer(service, chat_job(service, body), request)
+        return await answer(service, await chat_job(service, body), request)
 
     settings = service.settings
     return Guard(app, api_key=settings.api_key, max_body=settings.max_body, refuse=service.refuse)
@@ -83,10 +84,10 @@ def _add_tokenizer(app: FastAPI, service: Service) -> None:
 
     @app.post("/tokenize")
     async def tokenize(body: TokenizeBody) -> Json:
-        (ids,) = service.encode([body.prompt])
+        (ids,) = await service.encode([body.prompt])
         return {"count": len(ids), "max_model_len": service.context, "tokens": ids}
 
     @app.post("/detokenize")
     async def detokenize(body: DetokenizeBody) -> Json:
-        service.check_ids(body.tokens)
-        return {"prompt": service.tokenizer.decode(body.tokens)}
+        service.check_ids(body.tokens, "tokens")
+        return {"prompt": await asyncio.to_thread(service.tokenizer.decode, body.tokens)}

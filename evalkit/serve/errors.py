@@ -37,6 +37,7 @@ class ApiError(Exception):
 
 
 BUG = ApiError(500, "the server made a mistake; its log names the place")
+CUT = ApiError(503, "the server has stopped before this was done; ask again", code="cut", retry_after=5)
 
 
 def install(app: FastAPI) -> None:

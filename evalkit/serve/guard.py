@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import sys
 import traceback
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from evalkit.serve.errors import BUG, ApiError
+from evalkit.serve.errors import BUG, CUT, ApiError
 
 OPEN = ("/health", "/metrics", "/debug/mtp_stats")  # counts alone: monitors read them without a key
 DISCARD = 64 * 2**20  # of a body that is too large: a client reads the answer only after it has sent it
@@ -21,12 +22,13 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, api_key: str, max_body: int, refuse: Callable[[], ApiError | None]) -> None:
         self._app, self._key, self._max_body, self._refuse = app, api_key.encode(), max_body, refuse
+        self.working = 0  # requests whose body has been taken and whose answer is not yet sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
+        started = taken = False
 
         async def sending(message: Message) -> None:
             nonlocal started
@@ -37,17 +39,27 @@ class Guard:
             self._check(scope)
             if scope["method"] == "POST":
                 receive = await self._body(scope, receive)
+                if (refusal := self._refuse()) is not None:  # its body is read first, so that the client hears of it
+                    raise refusal
+                taken = True
+                self.working += 1
             await self._app(scope, receive, sending)
         except ApiError as e:
             await e.response()(scope, receive, send)
         except ClientDisconnect:
             pass
+        except asyncio.CancelledError:  # the server ends, and this one was too slow
+            if not started:
+                await CUT.response()(scope, receive, send)
+            raise
         except Exception as e:
             last = traceback.extract_tb(e.__traceback__)[-1]
             said = f"{type(e).__name__} in {scope['path']} at {last.filename}:{last.lineno}"
             print(f"error: {said}; this is a bug of evalkit", file=sys.stderr, flush=True)
             if not started:
                 await BUG.response()(scope, receive, send)
+        finally:
+            self.working -= taken
 
     def _check(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
@@ -59,8 +71,6 @@ class Guard:
                 )
         if scope["method"] != "POST":
             return
-        if (refusal := self._refuse()) is not None:
-            raise refusal
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         if kind != b"application/json":
             raise ApiError(415, "the body must be JSON, with the header Content-Type: application/json")

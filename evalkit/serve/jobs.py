@@ -30,7 +30,7 @@ class Job:
     logprobs: int | None = None
 
 
-def completion_job(service: Service, body: CompletionBody) -> Job:
+async def completion_job(service: Service, body: CompletionBody) -> Job:
     """Raises ApiError for what cannot be done."""
     _check_model(service, body)
     if body.stream and body.logprobs is not None:
@@ -39,25 +39,32 @@ def completion_job(service: Service, body: CompletionBody) -> Job:
     if asked == 0 and not (body.echo and body.logprobs is not None):
         raise ApiError(400, "max_tokens is 0, which needs echo and logprobs", param="max_tokens")
     given = body.prompts
-    ids = [list(p) for p in given if not isinstance(p, str)] or service.encode([str(p) for p in given])
-    params = _params(service, body, ids, asked)
+    texts = [p for p in given if isinstance(p, str)]
+    ids = [p for p in given if not isinstance(p, str)]
+    if texts:
+        ids = await service.encode(texts, room=service.context - min(asked, 1))
+    params = _params(service, body, ids, asked, "prompt")
     echoed: tuple[str, ...] = ()
     if body.echo:
-        echoed = tuple(p if isinstance(p, str) else service.tokenizer.decode(p) for p in given)
+        echoed = tuple(texts) or tuple(service.tokenizer.decode(p) for p in ids)
     return _job("cmpl", ids, params, body, only_scored=asked == 0, echoed=echoed, logprobs=body.logprobs)
 
 
-def chat_job(service: Service, body: ChatBody) -> Job:
+async def chat_job(service: Service, body: ChatBody) -> Job:
     """Raises ApiError for what cannot be done. Without a limit of its own an answer may fill the context."""
     _check_model(service, body)
     if body.logprobs:
         raise ApiError(400, "logprobs of chats are not supported; use /v1/completions", param="logprobs")
+    asked, field = body.max_completion_tokens, "max_completion_tokens"
+    if asked is None:
+        asked, field = body.max_tokens, "max_tokens"
+    if asked == 0:
+        raise ApiError(400, f"{field} is 0, a chat is answered with at least 1 token", param=field)
     text = service.template.prompt(body.messages, body.chat_template_kwargs, body.add_generation_prompt)
-    ids = service.encode([text])
-    asked = body.max_completion_tokens or body.max_tokens
+    ids = await service.encode([text], room=service.context - 1, param="messages")
     if asked is None:
         asked = max(service.context - len(ids[0]), 1)
-    return _job("chatcmpl", ids, _params(service, body, ids, max(asked, 1)), body, chat=True)
+    return _job("chatcmpl", ids, _params(service, body, ids, asked, "messages"), body, chat=True)
 
 
 def _job(
@@ -79,9 +86,12 @@ def _job(
                logprobs=logprobs)  # fmt: skip
 
 
-def _params(service: Service, body: Body, ids: list[list[int]], asked: int) -> SamplingParams:
+def _params(service: Service, body: Body, ids: list[list[int]], asked: int, param: str) -> SamplingParams:
+    """`param` is the field that holds the prompts."""
     for one in ids:
-        service.check_ids(one)
+        service.check_ids(one, param)
+        if len(one) + min(asked, 1) > service.context:
+            raise service.too_long(f"{len(one)} tokens", param)
         if len(one) + asked > service.context:
             raise ApiError(400, f"{len(one)} prompt tokens and max_tokens {asked} are {len(one) + asked}, the context "
                            f"holds {service.context}", param="max_tokens", code="context_length_exceeded")  # fmt: skip

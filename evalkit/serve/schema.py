@@ -106,7 +106,7 @@ class ChatBody(Body):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: bool = False
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)

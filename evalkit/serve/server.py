@@ -15,11 +15,15 @@ import uvicorn
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.serve.app import make_app
+from evalkit.serve.bound import longest_token
 from evalkit.serve.chat import ChatTemplate
+from evalkit.serve.errors import CUT
 from evalkit.serve.service import Service
 from evalkit.serve.settings import ServeSettings
 from evalkit.serve.stats import Stats
 from evalkit.serve.worker import Worker
+
+LAST_WORDS = 2  # seconds in which what was cut is told so, and kept-alive connections end
 
 
 def run(cell: Cell, settings: ServeSettings) -> None:
@@ -65,6 +69,7 @@ def make_service(cell: Cell, settings: ServeSettings, llm: Any = None) -> Servic
         context=llm.max_model_len,
         vocabulary=llm.target.cfg.vocab_size,
         k=cell.k,
+        reach=longest_token(cell.engine.model),
         eos=llm.target.cfg.eos_token_ids,
         about=about,
     )
@@ -91,22 +96,22 @@ def bind(settings: ServeSettings) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """uvicorn with a drain that ends in a normal exit. `cut` counts the prompts that ran when its time was up."""
+    """uvicorn with a drain of its own, in which it still listens and says so, and with a normal exit after it."""
 
     def __init__(self, service: Service, listener: socket.socket) -> None:
-        settings = service.settings
+        self._guard = make_app(service)
         config = uvicorn.Config(
-            make_app(service),
+            self._guard,
             log_config=None,
             log_level="critical",
             access_log=False,
             ws="none",
             proxy_headers=False,
             server_header=False,
-            timeout_graceful_shutdown=settings.drain_seconds,
+            timeout_graceful_shutdown=LAST_WORDS,
         )
         super().__init__(config)
-        self._service, self._listener, self.cut = service, listener, 0
+        self._service, self._listener = service, listener
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -117,19 +122,30 @@ class Server(uvicorn.Server):
               f"http://{host}:{port}/v1  (Ctrl-C ends it)", flush=True)  # fmt: skip
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        watch = asyncio.ensure_future(self._watch())
+        await self._drain()
         await super().shutdown(sockets)
-        watch.cancel()
         if self.force_exit:  # uvicorn leaves the lifespan open then; the thread must not outlive the interpreter
             await self._service.worker.close()
         print("stopped", flush=True)
 
-    async def _watch(self) -> None:
-        """Counts what is still running just before uvicorn cuts it."""
-        try:
-            await asyncio.sleep(self._service.settings.drain_seconds)
-        finally:
-            self.cut = self._service.worker.active
+    @property
+    def cut(self) -> int:
+        """Prompts that had not finished when the time was up."""
+        return self._service.worker.lost
+
+    async def _drain(self) -> None:
+        """Waits for what runs, as long as it may; then tells the rest that it is cut, and lets that be sent."""
+        if not await self._quiet(self._service.settings.drain_seconds, until_forced=True):
+            self._service.worker.cut(CUT)
+            await self._quiet(LAST_WORDS)
+
+    async def _quiet(self, seconds: float, *, until_forced: bool = False) -> bool:
+        """Whether all that was taken is answered, within so many seconds and before a second Ctrl-C."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        while self._guard.working and clock() < end and not (until_forced and self.force_exit):
+            await asyncio.sleep(0.02)
+        return not self._guard.working
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ class Service:
     vocabulary: int
     k: int
     eos: Sequence[int] = ()
+    reach: int = 0  # characters that one token can stand for at most, 0 where nobody knows (bound.py)
     about: Json = field(default_factory=dict)
     draining: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
@@ -59,19 +61,31 @@ class Service:
             return ApiError(503, "the server is stopping", code="draining", retry_after=5)
         return None
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Token ids, as the engine itself would have them. Raises ApiError for text that is no Unicode."""
+    async def encode(self, texts: list[str], *, room: int | None = None, param: str = "prompt") -> list[list[int]]:
+        """Token ids, as the engine itself would have them. A long text takes seconds, in which others are served.
+
+        Raises ApiError for text that is no Unicode, and, before any work, for one that cannot have `room` tokens or
+        fewer. `param` is the field that holds the texts.
+        """
         try:
             for text in texts:
                 text.encode()
         except UnicodeEncodeError:
-            raise ApiError(400, "the text holds half of a surrogate pair", param="prompt") from None
-        return self.tokenizer.encode(texts)
+            raise ApiError(400, "the text holds half of a surrogate pair", param=param) from None
+        longest = max(map(len, texts), default=0)
+        if room is not None and self.reach and (least := -(-longest // self.reach)) > room:
+            raise self.too_long(f"{longest} characters, which are at least {least} tokens", param)
+        return await asyncio.to_thread(self.tokenizer.encode, texts)
 
-    def check_ids(self, ids: Sequence[int]) -> None:
+    def too_long(self, found: str, param: str) -> ApiError:
+        """What a prompt is told that alone leaves no room for an answer."""
+        return ApiError(400, f"the prompt has {found}; the context holds {self.context}, its answer's tokens too",
+                        param=param, code="context_length_exceeded")  # fmt: skip
+
+    def check_ids(self, ids: Sequence[int], param: str = "prompt") -> None:
         """Raises ApiError for no token, and for one outside the vocabulary."""
         if not ids:
-            raise ApiError(400, "the prompt has 0 tokens", param="prompt")
-        if max(ids) >= self.vocabulary:
-            raise ApiError(400, f"the prompt holds the id {max(ids)}, the vocabulary has 0 to {self.vocabulary - 1}",
-                           param="prompt")  # fmt: skip
+            raise ApiError(400, "the prompt has 0 tokens", param=param)
+        if (odd := min(ids)) < 0 or (odd := max(ids)) >= self.vocabulary:
+            raise ApiError(400, f"the prompt holds the id {str(odd)[:20]}, the vocabulary has 0 to "
+                           f"{self.vocabulary - 1}", param=param)  # fmt: skip

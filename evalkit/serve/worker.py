@@ -55,6 +55,8 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.broken = ""
+        self._over: ApiError | None = None  # what is told since `cut`
+        self.lost = 0
 
     def start(self) -> None:
         """Starts the thread; call it on the running event loop."""
@@ -72,11 +74,19 @@ class Worker:
         """Prompts that wait or run."""
         return len(self._deliver) + len(self._scorings)
 
+    def cut(self, error: ApiError) -> None:
+        """Tells `error` to all that waits or runs, and to whatever comes later; `lost` counts those prompts."""
+        self.lost, self._over = self.active, error
+        self._fail_all(error, True)
+
     def snapshot(self) -> Snapshot:
         return self._stats.snapshot(self._gauges())
 
     def make_room(self, prompts: int) -> None:
         """Raises ApiError where so many more prompts would be too many, or where nothing runs any more."""
+        if self._over is not None:
+            self.lost += prompts
+            raise self._over
         if self.broken:
             raise ApiError(503, f"the engine has stopped: {self.broken}")
         if prompts > self._max_queue:
@@ -101,6 +111,8 @@ class Worker:
 
     async def logprobs(self, ids: Sequence[int], first: int, top: int) -> list[TokenLogprob]:
         """LLM.logprobs between two ticks. Raises ApiError where the engine refuses."""
+        if self._over is not None:
+            raise self._over
         future: asyncio.Future[list[TokenLogprob]] = asyncio.get_running_loop().create_future()
         self._scorings.add(future)
         try:

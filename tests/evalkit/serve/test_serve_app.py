@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -62,7 +63,7 @@ def test_an_answer_is_the_engine_s_with_its_acceptance(tiny: Tiny, served: Serve
 def test_texts_and_token_ids_one_and_many_are_the_same_prompts(served: Served) -> None:
     ids = [[40, 41, 42], [8, 9]]
     texts = [served[1].tokenizer.decode(i) for i in ids]
-    assert served[1].encode(texts) == ids
+    assert asyncio.run(served[1].encode(texts)) == ids
     many = [post(served, prompt=p, max_tokens=9).json()["choices"] for p in (ids, texts)]
     singly = [[post(served, prompt=p, max_tokens=9).json()["choices"][0] for p in some] for some in (ids, texts)]
     answers = [[c["text"] for c in choices] for choices in [*many, *singly]]
@@ -252,6 +253,14 @@ def test_another_model_is_a_404_and_so_is_another_path(served: Served) -> None:
 def test_values_that_change_nothing_are_taken(served: Served) -> None:
     neutral = {"n": 1, "best_of": 1, "presence_penalty": 0.0, "logit_bias": {}, "user": "me", "suffix": None}
     assert post(served, prompt="a", max_tokens=2, top_k=-1, **neutral).status_code == 200
+
+
+def test_a_prompt_that_alone_is_too_long_is_the_prompt_s_fault(served: Served) -> None:
+    for body, param in (({"prompt": [3] * 128}, "prompt"), ({"prompt": [3] * 127, "max_tokens": 2}, "max_tokens")):
+        response = served[0].post("/v1/completions", json=body)
+        found = response.json()["error"]
+        assert (response.status_code, found["param"], found["code"]) == (400, param, "context_length_exceeded")
+    assert post(served, prompt=[3] * 128, max_tokens=0, echo=True, logprobs=0).status_code == 200
 
 
 def test_what_the_engine_cannot_hold_is_a_400_after_the_queue(tiny: Tiny) -> None:

@@ -90,6 +90,11 @@ def test_a_chat_is_its_prompt_completed_whole_and_streamed(tiny: Tiny) -> None:
         free = client.post("/v1/chat/completions", json={"messages": USER, "temperature": 0, "ignore_eos": True}).json()
         for bad in ({"messages": []}, {"messages": USER, "logprobs": True}, {"messages": USER, "tools": [{}]}):
             assert client.post("/v1/chat/completions", json=bad).status_code == 400
+        for field in ("max_tokens", "max_completion_tokens"):
+            none = client.post("/v1/chat/completions", json={"messages": USER, field: 0})
+            assert none.status_code == 400 and none.json()["error"]["param"] == field
+        long = client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "ab." * 200}]})
+        assert long.status_code == 400 and long.json()["error"]["param"] == "messages"
     (one,), (two,) = plain["choices"], chat["choices"]
     assert two["message"] == {"role": "assistant", "content": one["text"]}
     assert two["acceptance"] == one["acceptance"] and chat["object"] == "chat.completion"

@@ -81,10 +81,13 @@ def page(url: str) -> str:
 def test_a_drain_that_is_too_short_says_what_was_cut(tiny: Tiny) -> None:
     with process(tiny, "--drain-seconds", "0") as (child, url):
         asked = {"prompt": [[i + 3] for i in range(50)] * 4, "max_tokens": 100}
+        told: list[tuple[int, str]] = []
 
         def ask() -> None:
-            with pytest.raises((OSError, ValueError)):
-                json.loads(post(url, **asked))
+            with pytest.raises(urllib.error.HTTPError) as e:
+                post(url, **asked)
+            told.append((e.value.code, json.loads(e.value.read())["error"]["code"]))
+            e.value.close()
 
         running = threading.Thread(target=ask)
         running.start()
@@ -93,7 +96,8 @@ def test_a_drain_that_is_too_short_says_what_was_cut(tiny: Tiny) -> None:
         child.send_signal(signal.SIGTERM)
         assert child.wait(60) == 2
         running.join(60)
-        assert re.search(r"error: \d+ prompts were cut after 0 s", child.communicate()[1])
+        assert told == [(503, "cut")]
+        assert re.search(r"error: [1-9]\d* prompts were cut after 0 s", child.communicate()[1])
 
 
 def test_a_port_in_use_is_said_in_one_line(tiny: Tiny) -> None:
