@@ -80,13 +80,13 @@ def acceptance_table(found: AcceptanceStats, golden: GoldenView) -> Table:
     """Accepted length, raw and trimmed, and the counts behind it."""
     rows = [
         ("accepted length, raw", text.length(found.accepted_length), "the published definition; judged"),
-        ("95 % interval", _length_interval(found), f"{text.count(found.clusters)} samples as clusters"),
+        ("95 % interval", _length_interval(found), f"clusters: {text.counting(found.clusters, 'sample')}"),
         ("accepted length, trimmed", text.length(found.accepted_length_trimmed), "drafts that are in the output"),
         ("golden accepted length", golden_length(golden), _golden_source(golden)),
         ("share of the golden", golden_ratio(found, golden), "raw over golden"),
         ("acceptance rate", _maybe(found.acceptance_rate), f"{text.count(found.accepted)} of "
          f"{text.count(found.drafts)} drafts; falls as K grows"),
-        ("verify steps", text.count(found.steps), f"in {text.count(found.requests)} requests"),
+        ("verify steps", text.count(found.steps), f"in {text.counting(found.requests, 'request')}"),
         ("steps without a draft", text.count(found.steps_without_draft), "counted in no figure here"),
         ("steps cut", text.count(found.cut_at_stop + found.cut_at_limit),
          f"{text.count(found.cut_at_stop)} at a stop, {text.count(found.cut_at_limit)} at the token limit"),
