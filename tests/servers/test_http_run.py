@@ -234,7 +234,7 @@ def test_c16_a_thinking_switch_is_probed(faulty, sums, tmp_path):
 
 
 def test_c13_c17_c21_the_endpoint_and_its_template_are_said_and_not_compared(faulty, sums, tmp_path):
-    server, data = faulty(), sums(6)
+    server, data = faulty(k=0), sums(6)
     text = run_cell(cell_of(server, data, k=0), runs_dir=tmp_path / "runs")
     chat = run_cell(cell_of(server, data, k=0, endpoint="chat"), runs_dir=tmp_path / "runs")
     assert text.provenance["notes"][0] == "asked on completions, as plain text"
@@ -360,7 +360,7 @@ def test_c76_a_healthy_server_with_wrong_answers_ends_the_run_in_one_line(faulty
     from evalkit.baseline import load_baseline, record_baseline
 
     data = sums(60)
-    good = run_cell(cell_of(faulty(), data, k=0), runs_dir=tmp_path / "good")
+    good = run_cell(cell_of(faulty(k=0), data, k=0), runs_dir=tmp_path / "good")
     record_baseline(good, tmp_path / "b.json")
     monkeypatch.setattr(running, "baseline_for", lambda target, task: load_baseline(tmp_path / "b.json"))
     bad = faulty(wrong_share=0.4)
