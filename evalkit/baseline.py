@@ -17,6 +17,7 @@ from evalkit.errors import EvalkitError
 from evalkit.fingerprint import accuracy_fingerprint
 from evalkit.records import SCHEMA, Run, Sample
 from evalkit.runfile import read_json
+from evalkit.servers.setting import stored_faults
 
 GOLDEN_DIR = Path(__file__).resolve().parent.parent / "golden"
 STRICT, FLEXIBLE = "strict-match", "flexible-extract"
@@ -188,6 +189,9 @@ def _baseline_rows(run: Run) -> dict[str, Row]:
             f"run {run.id} is K={run.cell.get('k')} in {run.cell.get('quant')}: a baseline is K=0 in float32",
             baseline_command(run),
         )
+    if faults := stored_faults(run):
+        raise EvalkitError(f"run {run.id}: {'; '.join(faults)}: no baseline",
+                           "start the server at K=0 in float32 and run again")  # fmt: skip
     refuse_unfit(run, "baseline")
     _need_marks(run, BASELINE_MARKS)
     rows = {

@@ -26,7 +26,7 @@ from evalkit.harness import LoadedTask, Prompt, Scored, load_task
 from evalkit.preflight import check_task, check_template, check_tokens, lengths_note
 from evalkit.records import Run, Sample, StepRecord
 from evalkit.scoring import score_sample
-from evalkit.smoke import Smoke, smoke_of
+from evalkit.smoke import Smoke, WrongAnswers, smoke_of
 from evalkit.stopping import Stopper, plan
 from evalkit.store import RunHead, RunWriter, open_run
 
@@ -35,6 +35,10 @@ SILENT = 16  # empty answers at the start after which a run is given up
 
 class StopEarly(Exception):
     """Raised by on_finish when the rule has decided: the engine gives up what it runs."""
+
+
+class Silence(EvalkitError):
+    """The first answers are all empty: they are not kept, so that a repaired server is asked all of them."""
 
 
 class Interrupted(Exception):
@@ -109,14 +113,18 @@ def run_cell(
             if cell.stop_early:
                 stopper = _stopper(cell, task, head, baseline, spec)
                 head = replace(head, fingerprint=provenance.extend(head.fingerprint, stop_early=asdict(stopper.told())))
-            writer = open_run(runs_dir, cell.stem(task.name), head, fresh=fresh)
+            trust = cell.server is None or not cell.server.smoke
+            writer = open_run(runs_dir, cell.stem(task.name), head, fresh=fresh, trust=trust)
             with writer:
                 try:
                     smoke = _smoke(cell, task, spec)
                     return _Session(cell, task, engine, writer, watcher, notes, stopper, smoke).run()
-                except BaseException:
+                except Silence:
+                    writer.keep([i for i, s in writer.done.items() if s.text.strip() or s.reasoning])
+                    raise
+                except BaseException as e:
                     if cell.server is not None:
-                        writer.remember(engine.counters)
+                        writer.remember(engine.counters, doubt=e.what if isinstance(e, WrongAnswers) else "")
                     raise
         except KeyboardInterrupt:
             kept = len(writer.done) if writer else 0
@@ -221,6 +229,7 @@ class _Session:
         if self.stopper:
             self._take_kept(self.stopper)
         kept = list(self.writer.done.values())
+        self.notes = [*self.notes, *self.writer.moved()]
         notes = [*self.notes, self.writer.note] if self.writer.note else self.notes
         self.watcher.start(self.writer.id, kept, len(self.task.prompts), notes)
         try:
@@ -294,10 +303,10 @@ class _Session:
             return
         self._empty = -1 if sample.text.strip() or sample.reasoning else self._empty + 1
         if self._empty == SILENT:
-            raise EvalkitError(
+            raise Silence(
                 f"the first {SILENT} answers are all empty (last stop: {sample.stop_hit or 'none'!r}, "
                 f"{sample.tokens} tokens)",
-                "look at the task's stops, the template, and the logits for NaN; nothing was scored",
+                "look at the task's stops, the template, and the logits for NaN; nothing was scored, and none is kept",
             )
 
     def _request(self, prompt: Prompt) -> Request:

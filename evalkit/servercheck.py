@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from evalkit.acceptance.model import AcceptanceStats
 from evalkit.records import Check, Outcome, Run
+from evalkit.servers.setting import stored_faults
 
 TELLING = 3  # problems and kinds that are named
 
@@ -28,6 +29,18 @@ def source_check(run: Run, found: AcceptanceStats) -> list[Check]:
         return [_check(Outcome.INCONCLUSIVE, expected, f"{len(found.problems)} problems", words)]
     told = f"from {found.source}"
     return [_check(Outcome.PASS, expected, told, f"{told}, {found.steps} verify steps")]
+
+
+def setting_check(run: Run) -> list[Check]:
+    """A server that told another setting than the run's, or that drafted at K=0: what is judged is then not what ran.
+
+    None where nothing is held against the run.
+    """
+    if not (faults := stored_faults(run)):
+        return []
+    words, expected = "; ".join(faults), "a server of the run's own setting"
+    hint = f"{words}: the answers are of another setting; run again with what the server tells"
+    return [Check(name="served setting", outcome=Outcome.FAIL, expected=expected, found=words, message=hint)]
 
 
 def _check(outcome: Outcome, expected: str, found: str, message: str) -> Check:

@@ -23,6 +23,10 @@ LOOKS = (8, 16, 32)
 ALPHA = 0.001  # of one look
 
 
+class WrongAnswers(EvalkitError):
+    """The first answers are far too wrong: what is stored of them is in doubt."""
+
+
 @dataclass(slots=True)
 class Smoke:
     """The share of right answers that is expected at least, and what was seen of this session's answers."""
@@ -42,7 +46,7 @@ class Smoke:
             return
         p = float(special.bdtr(self.right, self.seen, self.expected))
         if p < ALPHA:
-            raise EvalkitError(
+            raise WrongAnswers(
                 f"smoke test: {self.right} of the first {self.seen} answers are right, {self.source} lets expect "
                 f"{self.expected:.0%} (p {p:.1g}): the server is up and answers wrong",
                 "look at its variables, flags, weights and template, and run with --fresh; --no-smoke goes on as it is",

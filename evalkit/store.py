@@ -63,7 +63,10 @@ class RunWriter:
         self._since_sync = 0
         self._complete = False
         self.note = ""  # why an interrupted run was not continued
-        self._sessions = [*sessions, {"started": head.provenance.get("started", ""), "kept": len(done)}]
+        session: dict[str, Any] = {"started": head.provenance.get("started", ""), "kept": len(done)}
+        if address := _address(head.provenance):
+            session["base_url"] = address
+        self._sessions = [*sessions, session]
         self._file = -1
         self._counters = dict(counters)  # of sessions before this one
         try:
@@ -89,12 +92,20 @@ class RunWriter:
         self._offset += len(line)
         self.done[sample.doc_id] = sample
 
-    def remember(self, counters: Mapping[str, Any]) -> None:
-        """Keeps a server's counts of a session that ends before the run does: they can't be read again."""
-        if counters and self._file >= 0:
+    def moved(self) -> list[str]:
+        """A note where sessions of this run that gave samples were at different addresses of a server."""
+        told = [s["base_url"] for s in self._sessions if "base_url" in s]
+        if len(set(told)) < 2:
+            return []
+        return [f"the run was continued at another address of the server: {', then '.join(dict.fromkeys(told))}"]
+
+    def remember(self, counters: Mapping[str, Any], *, doubt: str = "") -> None:
+        """Keeps a server's counts of a session that ends before the run does: they can't be read again. `doubt` says
+        why the samples should not be trusted: without --fresh or an explicit trust the run is then not continued."""
+        if (counters or doubt) and self._file >= 0:
             self._counters = join(self._counters, counters)
             with suppress(OSError):
-                self._write_head(self._unfinished())
+                self._write_head({**self._unfinished(), **({"doubt": doubt} if doubt else {})})
 
     def _unfinished(self) -> dict[str, Any]:
         return {"complete": False, **({"counters": self._counters} if self._counters else {})}
@@ -179,12 +190,22 @@ class RunWriter:
         write_atomic(self.folder / RUN_FILE, text.encode() + b"\n")
 
 
-def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False) -> RunWriter:
-    """The run to write: the interrupted one with this fingerprint, else a new one."""
+def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False, trust: bool = True) -> RunWriter:
+    """The run to write: the interrupted one with this fingerprint, else a new one.
+
+    Raises EvalkitError for an interrupted one whose samples are in doubt, where there is no `trust` in them and no
+    later run.
+    """
     base = f"{stem}-{str(head.fingerprint['hash'])[:8]}"
-    note = ""
+    note = doubt = ""
     for folder in _candidates(root, base):
         if fresh and folder.exists():
+            continue
+        if doubt and not (folder / RUN_FILE).exists():
+            raise EvalkitError(f"{doubt}; its answers are kept and not continued",
+                               "mend the server and add --fresh; --no-smoke goes on with those answers")  # fmt: skip
+        doubt = "" if trust or not folder.exists() else _doubt(folder)
+        if doubt:
             continue
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -213,6 +234,19 @@ def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False) -> Ru
         writer.note = note
         return writer
     raise AssertionError("unreachable")
+
+
+def _doubt(folder: Path) -> str:
+    """Why the samples of an interrupted run are in doubt; "" where they are not."""
+    path = folder / RUN_FILE
+    old = read_head(folder) if path.exists() else {}
+    return "" if old.get("complete") or not old.get("doubt") else f"{folder.name} was ended: {old['doubt']}"
+
+
+def _address(provenance: Mapping[str, Any]) -> str:
+    """The address of a server that was there already; "" for one that was started, on a port of its own each time."""
+    server = provenance.get("server")
+    return str(server.get("base_url") or "").rstrip("/") if isinstance(server, Mapping) else ""
 
 
 def _same(old: Mapping[str, Any], head: RunHead) -> bool:

@@ -19,7 +19,7 @@ from evalkit.gate.served import age_check, path_check
 from evalkit.gate.whole import broken_scores, completeness, protocol, requests, truncated
 from evalkit.golden import Curve
 from evalkit.records import Check, Run, Sample, Verdict
-from evalkit.servercheck import server_notes
+from evalkit.servercheck import server_notes, setting_check
 
 MAX_K = 1000  # far past any draft: a K that was mistyped would fill the memory
 
@@ -47,6 +47,7 @@ def judge(
     notes: list[str] = server_notes(run)
     answered = [s for s in run.samples if not s.error]
     checks = [completeness(run, baseline, spec, notes), requests(run, spec), truncated(answered, spec)]
+    checks += setting_check(run)
     unscored: list[str] = []
     checks += answer_checks(answered, spec.answers, unscored)
     broken = broken_scores(answered)

@@ -60,7 +60,8 @@ def make_service(cell: Cell, settings: ServeSettings, llm: Any = None) -> Servic
         }
 
     about = {"target": cell.target, "draft": cell.draft, "k": cell.k, "quant": cell.quant, "dtype": llm.quant.act,
-             "device": llm.device.type, "draft_width": cell.engine.draft_width, "seed": cell.engine.seed}  # fmt: skip
+             "device": llm.device.type, "draft_width": cell.engine.draft_width,
+             "verify": cell.engine.verify, "seed": cell.engine.seed}  # fmt: skip
     return Service(
         settings=settings,
         worker=Worker(llm, Stats(cell.k), max_queue=settings.max_queue, gauges=gauges),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from evalkit.servers.counters import HISTOGRAM
@@ -32,6 +33,16 @@ def launch(cell: Cell, spec: ServerSpec, *, model: str, name: str, method: str) 
     return out
 
 
+def setting(flags: Mapping[str, str]) -> dict[str, str]:
+    """K, method and format of the KV cache, where a page tells them."""
+    out = {"k": flags["num_speculative_tokens"]} if "num_speculative_tokens" in flags else {}
+    if flags.get("method") in PROFILE.methods:
+        out["method"] = flags["method"]
+    if (kv := flags.get("kv_cache_dtype")) in ("bf16", "fp8"):
+        out["kv"] = kv
+    return out
+
+
 PROFILE = Profile(
     name="atom",
     launch=launch,
@@ -53,6 +64,7 @@ PROFILE = Profile(
     quant_options=("--kv_cache_dtype", "--kv-cache-dtype", "--index-cache-dtype", "--index_cache_dtype"),
     forcing=("--spec-decode-acceptance-length", "--spec-decode-acceptance-rate"),
     variables=("ATOM_", "AITER_"),
+    setting=setting,
     settings=(
         "tensor_parallel_size",
         "kv_cache_dtype",

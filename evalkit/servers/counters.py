@@ -273,6 +273,9 @@ def join(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("repaired", "lost"):
             keys = dict.fromkeys([*a[name], *b[name]])
             out["client"][name] = {key: a[name].get(key, 0) + b[name].get(key, 0) for key in keys}
+    if "drafted" in old and "drafted" in new:
+        a, b = old["drafted"], new["drafted"]
+        out["drafted"] = {name: a.get(name, 0) + b.get(name, 0) for name in dict.fromkeys([*a, *b])}
     if merged := merge(old.get("acceptance"), new.get("acceptance")):
         out["acceptance"] = merged
     return out

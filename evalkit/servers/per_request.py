@@ -55,6 +55,20 @@ def read_reply(reply: Mapping[str, Any], choice: Mapping[str, Any], *, k: int, t
     return _checked(told, k, tokens, stopped)
 
 
+def drafts_told(reply: Mapping[str, Any], choice: Mapping[str, Any]) -> int | None:
+    """Verify steps or drafts that a reply tells of, whatever K; None where it tells nothing of its acceptance."""
+    metas = [_dict(x.get("meta_info")) for x in (choice, reply)]
+    vllm = (
+        _dict(choice.get("speculative_decoding_stats")),
+        _dict(_dict(reply.get("metrics")).get("speculative_decoding")),
+    )
+    new = [_dict(m.get("speculative_decoding_stats")) for m in metas]
+    found = [*(m.get("spec_verify_ct") for m in metas), *(s.get("num_spec_steps") for s in vllm)]
+    found += [*(s.get("num_verification_steps") for s in new), _dict(reply.get("timings")).get("draft_n")]
+    numbers = [x for x in found if type(x) is int]
+    return max(numbers) if numbers else None
+
+
 def _vllm(stats: Mapping[str, Any], k: int) -> Told:
     accepted, drafted = stats.get("per_step_accepted"), stats.get("per_step_drafted")
     if _ints(accepted) and _ints(drafted) and len(accepted) == len(drafted):

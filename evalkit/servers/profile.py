@@ -29,7 +29,8 @@ class Profile:
     `quant_options`, and a note says that its spelling is not known here. `forcing` are environment variables and
     options that draw acceptance instead of verifying it: an accuracy run with one of them is refused. `variables` are
     prefixes of those that the engine reads, `settings` names on its own pages that can change an answer: both are
-    recorded.
+    recorded. `setting` says those in this project's words (see `servers.setting`), where they have a meaning in them.
+    `untold` is said where neither a reply nor a page tells acceptance.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Profile:
     forcing: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    setting: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
+    untold: str = ""
     top_k: bool = True  # takes top_k in the body
     per_request: str = ""  # where a reply holds its own acceptance; "" nowhere
     always_drafts: bool = True  # every step is a verify step, but for n-gram drafts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from evalkit.servers.profile import Profile
@@ -36,6 +37,20 @@ def launch(cell: Cell, spec: ServerSpec, *, model: str, name: str, method: str) 
     return out
 
 
+def setting(flags: Mapping[str, str]) -> dict[str, str]:
+    """K, method and format of the KV cache, where /server_info tells them. A tree of drafts has no K."""
+    out = {}
+    methods = {word: method for method, word in METHODS.items()}
+    tokens = flags.get("speculative_num_draft_tokens", "")
+    if method := methods.get(flags.get("speculative_algorithm", "").upper()):
+        out["method"] = method
+        if tokens.isdecimal() and flags.get("speculative_eagle_topk", "1") == "1":
+            out["k"] = str(int(tokens) - 1)  # they count the target's own
+    if flags.get("kv_cache_dtype", "").startswith("fp8"):
+        out["kv"] = "fp8"
+    return out
+
+
 PROFILE = Profile(
     name="sglang",
     endpoint="generate",
@@ -51,6 +66,7 @@ PROFILE = Profile(
     quant_options=("--kv-cache-dtype", "--dtype", "--quantization"),
     forcing=("SGLANG_SIMULATE_ACC_LEN", "SGLANG_SIMULATE_ACC_METHOD", "SGLANG_SIMULATE_ACC_TOKEN_MODE"),
     variables=("SGLANG_", "SGL_"),
+    setting=setting,
     settings=(
         "dtype",
         "quantization",

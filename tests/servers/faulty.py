@@ -45,6 +45,12 @@ class State:
     argmax: bool = False  # takes the likeliest token whatever the temperature
     wrong_share: float = 0.0  # of answers that are a number off
     info: dict[str, Any] = field(default_factory=dict)  # /server_info
+    about: dict[str, Any] = field(default_factory=dict)  # `evalkit` of its entry in /v1/models
+    empty: bool = False  # answers without a text
+    listing: str = ""  # in place of /v1/models' own body
+    status: int = 200  # of /v1/models
+    location: str = ""  # where /v1/models redirects to
+    unlucky: float = 0.0  # share of probes and of pages that get a 500
     null_share: float = 0.0  # of answers that are thinking only, cut by the limit
     drip: float = 0.0  # seconds between two chunks, or before an answer
     page: str = "vllm"
@@ -176,6 +182,8 @@ async def _answer(
 def _text(state: State, body: dict[str, Any], prompt: str, probing: bool) -> tuple[str, str, str]:
     """(text, thinking, finish reason)."""
     text = " 42" if probing else answer_of(prompt)
+    if state.empty and not probing:
+        return "", "", "stop"
     if probing and body.get("temperature") and not state.argmax:
         text = f" {draw(prompt, body.get('seed')) % 10**6}"
     if not probing and draw(prompt, "wrong") / 2**64 < state.wrong_share:
@@ -250,7 +258,13 @@ async def generate(request: web.Request) -> web.Response:
 
 
 async def models(request: web.Request) -> web.Response:
-    return _denied(request.app["state"], request) or web.json_response({"data": [{"id": "faulty"}]})
+    state: State = request.app["state"]
+    if state.location:
+        return web.Response(status=state.status, headers={"Location": state.location})
+    if state.listing or state.status != 200:
+        return web.Response(status=state.status, text=state.listing)
+    about = {"evalkit": state.about} if state.about else {}
+    return _denied(state, request) or web.json_response({"data": [{"id": "faulty", **about}]})
 
 
 async def info(request: web.Request) -> web.Response:

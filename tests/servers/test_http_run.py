@@ -234,7 +234,7 @@ def test_c16_a_thinking_switch_is_probed(faulty, sums, tmp_path):
 
 
 def test_c13_c17_c21_the_endpoint_and_its_template_are_said_and_not_compared(faulty, sums, tmp_path):
-    server, data = faulty(), sums(6)
+    server, data = faulty(k=0), sums(6)
     text = run_cell(cell_of(server, data, k=0), runs_dir=tmp_path / "runs")
     chat = run_cell(cell_of(server, data, k=0, endpoint="chat"), runs_dir=tmp_path / "runs")
     assert text.provenance["notes"][0] == "asked on completions, as plain text"
@@ -360,17 +360,53 @@ def test_c76_a_healthy_server_with_wrong_answers_ends_the_run_in_one_line(faulty
     from evalkit.baseline import load_baseline, record_baseline
 
     data = sums(60)
-    good = run_cell(cell_of(faulty(), data, k=0), runs_dir=tmp_path / "good")
+    good = run_cell(cell_of(faulty(k=0), data, k=0), runs_dir=tmp_path / "good")
     record_baseline(good, tmp_path / "b.json")
     monkeypatch.setattr(running, "baseline_for", lambda target, task: load_baseline(tmp_path / "b.json"))
     bad = faulty(wrong_share=0.4)
     with pytest.raises(EvalkitError, match=r"smoke test: \d+ of the first (8|16|32) answers are right") as e:
         run_cell(cell_of(bad, data, concurrency=4), runs_dir=tmp_path / "runs")
     assert "--no-smoke" in e.value.fix and "\n" not in e.value.what
+    fine = cell_of(faulty(), data)
+    with pytest.raises(EvalkitError, match=r"was ended: smoke test: .* kept and not continued") as e:
+        run_cell(fine, runs_dir=tmp_path / "runs")
+    assert "--fresh" in e.value.fix
+    anew = run_cell(fine, runs_dir=tmp_path / "runs", fresh=True)
+    assert anew.complete and len(anew.provenance["sessions"]) == 1
+    assert all(s.scores["strict-match"] == 1.0 for s in anew.samples), "none of the answers in doubt"
     run = run_cell(cell_of(bad, data, smoke=False), runs_dir=tmp_path / "runs")
-    assert run.complete and len(run.provenance["sessions"]) == 2
+    assert run.complete and run.id != anew.id and len(run.provenance["sessions"]) == 2
     again = run_cell(cell_of(faulty(), data), runs_dir=tmp_path / "fine")
     assert again.complete
+
+
+def test_empty_answers_that_ended_a_run_are_not_in_the_run_of_a_repaired_server(faulty, sums, tmp_path):
+    server, data = faulty(empty=True, k=0), sums(60)
+    cell = cell_of(server, data, k=0)
+    with pytest.raises(EvalkitError, match="first 16 answers are all empty") as e:
+        run_cell(cell, runs_dir=tmp_path / "runs")
+    assert "none is kept" in e.value.fix and not list((tmp_path / "runs").glob("*/samples.jsonl"))
+    server.tell(empty=False)
+    run = run_cell(cell, runs_dir=tmp_path / "runs")
+    assert run.complete and all(s.scores["strict-match"] == 1.0 for s in run.samples)
+
+
+def test_a_run_that_is_continued_at_another_address_says_so(faulty, sums, tmp_path):
+    data, words = sums(30), "continued at another address of the server: "
+    first, second = faulty(), faulty()
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run_cell(cell_of(first, data, concurrency=1), runs_dir=tmp_path / "runs", watcher=Between(10, interrupt))
+    run = run_cell(cell_of(second, data, concurrency=1), runs_dir=tmp_path / "runs")
+    (note,) = [n for n in run.provenance["notes"] if words in n]
+    assert note.endswith(f"{first.url}, then {second.url}")
+    write_report(run, judge_run(run), tmp_path / "page.html")
+    assert words in (tmp_path / "page.html").read_text()
+    same = run_cell(cell_of(second, data), runs_dir=tmp_path / "other")
+    assert not any(words in n for n in same.provenance["notes"])
 
 
 @pytest.mark.parametrize(("endpoint", "noted"), [("chat", False), ("completions", True)])

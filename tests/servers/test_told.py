@@ -51,15 +51,15 @@ def test_a_page_is_kept_short_and_without_secrets():
 
 def test_answers_of_two_settings_of_a_server_are_never_one_run(faulty, sums, tmp_path):
     """A server that comes back with other flags: the interrupted run is not continued with them."""
-    data, info = sums(30), {"kv_cache_dtype": "fp8", "version": "1", "admin_api_key": "sk-admin"}
+    data, info = sums(30), {"attention_backend": "triton", "version": "1", "admin_api_key": "sk-admin"}
     first = faulty(info=info, page="none")
     one = run_cell(cell_of(first, data, engine="sglang"), runs_dir=tmp_path / "runs")
-    assert one.provenance["flags"] == {"kv_cache_dtype": "fp8"}
-    again = faulty(info=info | {"kv_cache_dtype": "bf16"}, page="none")
+    assert one.provenance["flags"] == {"attention_backend": "triton"}
+    again = faulty(info=info | {"attention_backend": "fa3"}, page="none")
     other = run_cell(cell_of(again, data, engine="sglang"), runs_dir=tmp_path / "runs")
     assert one.fingerprint["served_flags"] != other.fingerprint["served_flags"]
     (difference,) = config_fingerprint(one).differences(config_fingerprint(other))
-    assert difference.name == "flags" and "bf16" in str(difference)
+    assert difference.name == "flags" and "fa3" in str(difference)
     assert not [p for p in (tmp_path / "runs").rglob("*") if p.is_file() and b"sk-admin" in p.read_bytes()]
 
 

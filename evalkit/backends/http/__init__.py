@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import Request
+from engine.tokenizer import Tokenizer
 from evalkit.backends import OnFinish, Score
 from evalkit.backends.http.asking import ask, body
 from evalkit.backends.http.client import Client
 from evalkit.backends.http.errors import Trouble
-from evalkit.backends.http.probe import TEXTS, Found, count_special, not_ready, probe
+from evalkit.backends.http.probe import NO_SPECIAL, TEXTS, Found, count_special, not_ready, probe
 from evalkit.backends.http.secret import read_key
 from evalkit.backends.http.session import Session
+from evalkit.backends.http.watch import Source
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import ASKED
-from evalkit.servers import identity, told
+from evalkit.servers import identity, setting, told
 from evalkit.servers.counters import join
 from evalkit.servers.launch import launch, served_name
 from evalkit.servers.process import Process, wait_ready
@@ -84,15 +86,23 @@ class Http:
         found = await probe(
             client, profile=self._profile, wanted=served_name(self._cell), endpoint=self.endpoint,
             thinking=self._spec.thinking, extra=self._spec.extra(), temperature=self._cell.temperature,
+            check=self._refuse_other,
         )  # fmt: skip
+        counts = None if found.acceptance else await Source(client, self._profile).read()
+        found.acceptance |= counts is not None and (counts.has("accepted") or bool(counts.lengths))
         for text in TEXTS if self._tokenizer is not None else ():
             answer = await ask(client, body(self.endpoint, found.model, text, 1), self.endpoint)
             policy, problem = count_special(text, answer.prompt_tokens, self._tokenizer, self.endpoint)
             if problem and "BOS" in problem:
                 raise EvalkitError(problem, "let either the server or the prompt add it")
-            found.bos = policy or found.bos
+            found.bos = bos_mark(policy, self._cell.engine.model) or found.bos
             found.notes += [problem] if problem and problem not in found.notes else []
         return found
+
+    def _refuse_other(self, pages: Mapping[str, Any]) -> None:
+        """A server of another setting than the cell's is refused before it is asked for long."""
+        flags = told.settings(self._profile, pages)
+        setting.refuse_other(self._profile, flags, self._cell.to_json(), self._spec.base_url)
 
     def _known_flags(self) -> dict[str, str]:
         """What is known of the server's setting: of one that was started here all, else what its pages tell."""
@@ -113,10 +123,14 @@ class Http:
         if self._found.thinks:
             out.append("the model thinks: the task's stops are applied here, after its thinking")
         out += [f"{self._profile.name} does not tell {what}" for what in self._profile.missing]
+        if self._profile.untold and self._cell.k and not self._found.acceptance:
+            out.append(f"the server does not tell {self._profile.untold}")
         if not self._image:
             out.append(f"the image that serves is not known: set {told.IMAGE} to record it")
         if not self._flags:
             out.append("the server does not tell its flags: a restart with others would not be seen")
+        if self._process is None:
+            out += setting.untold(self._profile, self._flags, self._cell.quant)
         return out
 
     @property
@@ -171,6 +185,7 @@ class Http:
 
     def _add(self, session: Session) -> None:
         told = {"acceptance": session.reading.to_json()} if session.reading else {}
+        told |= {"drafted": session.drafted} if session.drafted else {}
         self._counters = join(self._counters, {"client": session.faults.to_json(), **told})
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
@@ -180,6 +195,12 @@ class Http:
         """Ends a server that was started for this cell."""
         if self._process is not None:
             self._process.stop()
+
+
+def bos_mark(policy: str, model: Path) -> str:
+    """What a measured BOS policy is called: where the server adds no token and the engine in this process adds none
+    to this target's prompts either, both leave it to the tokenizer. `model` is a folder with a tokenizer.json."""
+    return ASKED["bos"] if policy == NO_SPECIAL and not Tokenizer(model).bos else policy
 
 
 def _tokenizer(cell: Cell) -> Any:

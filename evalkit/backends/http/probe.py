@@ -6,7 +6,7 @@ Each costs a moment; what it finds would otherwise be found in the scores. What 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,12 @@ from evalkit.backends.http.client import Client
 from evalkit.backends.http.errors import Trouble
 from evalkit.backends.http.sampling import probe_sampling
 from evalkit.errors import EvalkitError
+from evalkit.servers.per_request import drafts_told
 from evalkit.servers.profile import Profile, forced_by_server
 
 ASKED = "What is 17 + 25? Answer with the number."
 TEXTS = ("A red house.", "Seven birds fly over the lake at noon.")
+NO_SPECIAL = "0 special tokens"
 ROOM = 64  # tokens in which thinking shows
 
 
@@ -35,6 +37,7 @@ class Found:
     bos: str = "unknown"
     pages: dict[str, Any] = field(default_factory=dict)  # what it tells of itself, by path
     sampling: dict[str, Any] = field(default_factory=dict)
+    acceptance: bool = False  # whether a reply or the counters tell of it
     notes: list[str] = field(default_factory=list)
 
 
@@ -84,12 +87,17 @@ async def find_model(client: Client, wanted: str, pages: dict[str, Any] | None =
 
 async def probe(
     client: Client, *, profile: Profile, wanted: str, endpoint: str, thinking: str, extra: Mapping[str, Any],
-    temperature: float = 0.0,
+    temperature: float = 0.0, check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Found:  # fmt: skip
-    """All probes. Raises EvalkitError for a server that can't do what is asked, and Trouble where it fails."""
+    """All probes. Raises EvalkitError for a server that can't do what is asked, and Trouble where it fails.
+
+    `check` is given the pages that tell of the server, before a question that takes a while.
+    """
     found = Found()
     found.model = await find_model(client, wanted, found.pages)
     await _version(client, profile, found)
+    if check is not None:
+        check(found.pages)
     await _thinking(client, found, endpoint, thinking, extra)
     await probe_sampling(client, found, endpoint, extra, temperature)
     await _bos(client, found, endpoint)
@@ -127,6 +135,7 @@ async def _thinking(client: Client, found: Found, endpoint: str, wanted: str, ex
 
     plain = await asked({})
     found.thinks = thinks(plain)
+    found.acceptance = drafts_told(plain.raw, plain.choice) is not None
     _fields(plain, found)
     if wanted == "server" or found.thinks == (wanted == "on"):
         found.thinking = ("on" if found.thinks else "off") + (" (server's choice)" if wanted == "server" else "")

@@ -18,7 +18,7 @@ from evalkit.backends.http.probe import Found
 from evalkit.backends.http.retry import FIRST_WAIT, Faults, with_retries
 from evalkit.backends.http.watch import Source, Watch
 from evalkit.servers.counters import ESTIMATE, Reading, Sent, read
-from evalkit.servers.per_request import read_reply
+from evalkit.servers.per_request import drafts_told, read_reply
 from evalkit.servers.process import Process
 from evalkit.servers.profile import Profile
 from evalkit.servers.spec import ServerSpec
@@ -42,6 +42,7 @@ class Session:
         self._tokens = self._prompts = self._came = self._chunks = self._streamed = 0
         self._row = 0
         self._told = 0  # replies with acceptance of their own
+        self.drafted: dict[str, float] = {}  # at K=0: drafts by the counters, replies that tell of drafts
         self._problems: dict[str, int] = {}
         self._outage: asyncio.Task[None] | None = None
 
@@ -53,6 +54,8 @@ class Session:
         watch = Watch(source)
         if self._k:
             await watch.begin()
+        else:
+            await watch.first()
         whole = False
         try:
             await run_all(requests, self._ask, on_finish, concurrency=self._spec.concurrency)
@@ -61,6 +64,18 @@ class Session:
             if self._k:
                 await watch.end(patient=whole)
                 self.reading = self._read(source, watch)
+            else:
+                await watch.last(patient=whole)
+                self._count_drafts(watch)
+
+    def _count_drafts(self, watch: Watch) -> None:
+        """Drafts at K=0, where there must be none: a server that speculates is not the one that was asked for."""
+        if len(watch.snapshots) < 2:
+            return
+        before, after = watch.snapshots[0], watch.snapshots[-1]
+        moved = max(after.total(name) - before.total(name) for name in ("drafts", "accepted"))
+        if moved > 0:
+            self.drafted["drafts"] = moved
 
     async def _ask(self, request: Request) -> Completion | Failure:
         body = body_of(
@@ -96,6 +111,8 @@ class Session:
         told = read_reply(
             answer.raw, answer.choice, k=self._k, tokens=answer.tokens, stopped=finish is FinishReason.STOP
         )
+        if not self._k and drafts_told(answer.raw, answer.choice):
+            self.drafted["replies"] = self.drafted.get("replies", 0) + 1
         self._note(answer, seconds, told.problem, bool(told.steps or told.counts))
         return Reply(
             id=request.id, text=text, token_ids=answer.token_ids, prompt_tokens=answer.prompt_tokens,

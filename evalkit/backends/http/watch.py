@@ -80,6 +80,20 @@ class Watch:
             self.snapshots.append(first)
         self._task = asyncio.create_task(self._keep_reading())
 
+    async def first(self) -> None:
+        """One read alone, where no acceptance is measured and only a change is looked for."""
+        if (found := await self._source.read()) is not None:
+            self.snapshots.append(found)
+
+    async def last(self, *, patient: bool) -> None:
+        """The read that `first` is held against; newer than the work where the server counts drafts at all."""
+        if not self.snapshots:
+            return
+        patient = patient and self.snapshots[0].has("accepted")
+        found = await (self._settled(FRESH) if patient else self._source.read())
+        if found is not None:
+            self.snapshots.append(found)
+
     async def end(self, *, patient: bool = True) -> None:
         """Waits until the counters stand still and, where they are pushed, are newer than the work."""
         if self._task is not None:
