@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from evalkit.chances import per_cent
 from evalkit.records import Bucket, Check, Outcome, Run, Sample
 from evalkit.shares import drift, score_range
 from evalkit.views import STRICT
@@ -48,7 +49,7 @@ def _of(samples: Sequence[Sample], *buckets: Bucket) -> list[Sample]:
 
 def _share(name: str, what: str, count: int, n: int, limit: float, above: Outcome, hint: str) -> Check:
     over = count > limit * n
-    found = f"{count} of {n} {what}" + (f" ({100 * count / n:.2g} %)" if count else "")
+    found = f"{count} of {n} {what}" + (f" ({per_cent(count / n)})" if count else "")
     expected = f"at most {100 * limit:g} %"
     message = f"{found}; expected {expected}" + (f": {hint}" if over else "")
     return Check(name=name, outcome=above if over else PASS, expected=expected, found=found, message=message,

@@ -7,6 +7,7 @@ from typing import Any
 
 from evalkit import stats
 from evalkit.baseline import STRICT, score_bit
+from evalkit.chances import per_cent
 from evalkit.records import Check, Outcome, Sample
 
 PASS, FAIL, INCONCLUSIVE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
@@ -37,7 +38,7 @@ def points(fraction: float) -> str:
 def share_check(name: str, what: str, count: int, n: int, limit: float) -> Check:
     share = count / n if n else None
     outcome = PASS if share is not None and share <= limit else FAIL
-    found = f"{count} of {n} {what}" + (f" ({100 * share:.2g} %)" if share else "")
+    found = f"{count} of {n} {what}" + (f" ({per_cent(share)})" if share else "")
     return checked(name, outcome, f"at most {100 * limit:g} %", found, count=count, n=n, limit=limit)
 
 
