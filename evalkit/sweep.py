@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from evalkit import stats
+from evalkit.chances import p_value
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, combine
 from evalkit.records import Check, Outcome, Verdict
@@ -48,7 +49,7 @@ def adjust(verdicts: Sequence[Verdict], *, alpha: float = GateSpec().alpha) -> l
 
 def _with(verdict: Verdict, p: float | None, adjusted: float, runs: int, alpha: float) -> Verdict:
     outcome = Outcome.PASS if p is not None and adjusted <= alpha else Outcome.INCONCLUSIVE
-    found = "no test to adjust" if p is None else f"p {p:.2g}, adjusted {adjusted:.2g}"
+    found = "no test to adjust" if p is None else f"{p_value(p)}, adjusted {p_value(adjusted)[2:]}"
     message = f"{found} (Holm over {runs} runs, the largest p of each); passes at {alpha:g} or less"
     if outcome is not Outcome.PASS and any(c.numbers.get("sequential") == "success" for c in verdict.checks):
         message += "; it was stopped as soon as its own p was small enough: run it whole for a sweep"

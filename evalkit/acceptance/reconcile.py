@@ -57,6 +57,8 @@ def reconcile(run: Run) -> Reconciled:
             wrong.append(f"{len(order)} answers have a step that can't be (trimmed and not cut, or cut before the "
                          f"last); first document {order[0].doc_id}")  # fmt: skip
     told = _told(run.counters.get(VERIFY_STEPS))
+    if run.cell.get("k") and not answered:
+        unknown.append("no answers, so no steps to compare")
     if not served:
         _count(run, stored, told, wrong, unknown)
     return Reconciled(steps=stored, told=told, tokens=tokens, unexplained=unexplained, answers=len(compared),
@@ -97,6 +99,8 @@ def _count(run: Run, stored: int, told: int | None, wrong: list[str], unknown: l
     bad = (told < stored and not resumed) or (told > stored and not given_up)
     if bad:
         wrong.append(f"{stored} verify steps are stored, the engine counted {told}")
+    elif told and not stored:
+        unknown.append(f"no verify step is stored, the engine counted {told}: no answer came back that shows them")
 
 
 def _sessions(value: Any) -> Sequence[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from evalkit import stats
 from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, by_name, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
+from evalkit.chances import loss_words, p_value
 from evalkit.fingerprint import ACCURACY, Difference, accuracy_fingerprint, in_words
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, decide, points, what_would_tell
 from evalkit.gate.limits import GateSpec
@@ -16,6 +17,14 @@ from evalkit.records import Check, Outcome, Run, Sample, Stopping
 from evalkit.stopping import Followed, follow, in_order, rule_of
 
 TOO_GOOD = 0.0027  # two-sided, three standard errors: a gain past it is a warning
+
+
+WEIGHTS = ("target_sha", "tokenizer_sha")
+
+
+def is_own_baseline(run: Run, baseline: Baseline | None) -> bool:
+    """Whether the baseline was recorded of this very run: a comparison with itself would always pass."""
+    return baseline is not None and baseline.run_id == run.id
 
 
 def baseline_differences(baseline: Baseline, run: Run | Mapping[str, Any]) -> tuple[Difference, ...]:
@@ -38,11 +47,11 @@ def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | No
         return checked("accuracy", outcome, expected, found, f"{found} {words}", **numbers)
 
     if baseline is None:
-        return check(INCONCLUSIVE, f"and no baseline to compare it with; fix: {_own_baseline(run)}")
-    if differ := in_words(baseline_differences(baseline, run)):
-        numbers["differ"] = differ
+        return check(INCONCLUSIVE, f"and no baseline to compare it with; fix: {_fix(run)}")
+    if apart := baseline_differences(baseline, run):
+        numbers["differ"] = differ = in_words(apart)
         words = f"has nothing comparable in baseline {baseline.source}, which is of another setting ({differ})"
-        return check(INCONCLUSIVE, f"{words}; fix: {_own_baseline(run)}")
+        return check(INCONCLUSIVE, f"{words}; fix: {_fix(run, apart)}")
     rows = [(s, baseline.rows.get(s.doc_hash[:HASH_CHARS])) for s in answered]
     unknown = sum(row is None for _, row in rows)
     same = [(s, row) for s, row in rows if row and row.prompt_hash == s.prompt_hash[:HASH_CHARS]]
@@ -81,11 +90,11 @@ def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | No
     words = (
         f"against baseline {before / n:.4f} ({before}/{n}), {n} paired, {down} lost and {up} won: "
         f"{points(difference)}, {100 * level:g} % {points(span.low)} .. {points(span.high)}, "
-        f"p {test.p_above:.2g} for a loss under {100 * margin:g} pt{varies}"
+        f"{loss_words(outcome, test.p_above, test.p_below, f'{100 * margin:g} pt')}{varies}"
     )
     if up > down and numbers["mcnemar_exact"] <= TOO_GOOD:
         words += (
-            f"; warning: a gain of {points(difference)} is no chance (p {numbers['mcnemar_exact']:.1g}), and a "
+            f"; warning: a gain of {points(difference)} is no chance ({p_value(numbers['mcnemar_exact'], 1)}), and a "
             "lossless draft gives none: look for a broken extractor or another setting"
         )
     return check(outcome, words + what_would_tell(outcome, mde, needed, "questions (or repeats of them)"))
@@ -128,7 +137,7 @@ def _sequential(
     words = (
         f"against baseline {numbers['baseline']:.4f}, by the sequential rule: {found.stop.value} after {n} of "
         f"{told.planned} pairs, {found.down} lost and {found.up} won: {points(difference)}, "
-        f"{100 * found.level:.3g} % {points(span.low)} .. {points(span.high)}{_sequential_p(found, spec)}"
+        f"{100 * found.level:.3g} % {points(span.low)} .. {points(span.high)}{_sequential_p(outcome, found, spec)}"
     )
     if n < total:
         words += f"; the other {total - n} are not judged"
@@ -139,13 +148,19 @@ def _sequential(
     return check(outcome, words)
 
 
-def _sequential_p(found: Followed, spec: GateSpec) -> str:
-    if found.stop is stats.Stop.FAILURE:
-        return f", p {found.p_worse:.2g} for a loss over {100 * spec.accuracy_margin:g} pt"
-    return f", p {found.p:.2g} for a loss under {100 * spec.accuracy_margin:g} pt"
+def _sequential_p(outcome: Outcome, found: Followed, spec: GateSpec) -> str:
+    return f", {loss_words(outcome, found.p, found.p_worse, f'{100 * spec.accuracy_margin:g} pt')}"
 
 
-def _own_baseline(run: Run) -> str:
-    """How to get a baseline that fits."""
+def _fix(run: Run, differ: Sequence[Difference] = ()) -> str:
+    """How to get a baseline that fits: never of this very run, and of other weights only where they are trusted."""
+    trusted = f"evalkit gate {run.id} --baseline THAT_RUN"
+    if any(d.name in WEIGHTS for d in differ):
+        return (
+            "run the target that the baseline was recorded of; or, if other weights are meant, make a K=0 float32 run "
+            f"of a target that you trust, with the options of this run, then {trusted}"
+        )
+    if run.cell.get("k") == 0:
+        return f"make a K=0 float32 run of a target that you trust, with the options of this run, then {trusted}"
     command = baseline_fix(run)
-    return command if by_name(run) else f"{command}, or evalkit gate {run.id} --baseline THAT_RUN"
+    return command if by_name(run) else f"{command}, or {trusted}"

@@ -11,6 +11,7 @@ from scipy import special
 
 from evalkit import stats
 from evalkit.baseline import STRICT, ReferenceScore
+from evalkit.chances import loss_words
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, combine, decide
 from evalkit.gate.demands import demand
 from evalkit.gate.floor import floor_check
@@ -112,13 +113,13 @@ def _length(found: Published, value: GoldenValue | None, spec: GateSpec, notes: 
     own_se = spec.assumed_golden_se * found.length if found.length_se is None else found.length_se
     own = stats.Estimate(value=found.length, se=own_se)
     test, span = stats.ratio_test(own, golden, bound), stats.ratio_interval(own, golden, level)
+    outcome = decide(test, spec.alpha)
     limits = f"{span.low:.3f} .. {span.high:.3f}" if span else "unbounded"
     shown = f"accepted length {found.length:.3f} (se {own_se:.3f}{', assumed' if found.length_se is None else ''})"
     words = (
         f"{shown} against {against}: ratio {found.length / golden.value:.3f}, {100 * level:g} % {limits}, "
-        f"p {test.p_above:.2g} for a loss under {100 * margin:g} %"
+        f"{loss_words(outcome, test.p_above, test.p_below, f'{100 * margin:g} %')}"
     )
-    outcome = decide(test, spec.alpha)
     if outcome is INCONCLUSIVE:
         room, distance = math.hypot(own_se, bound * golden.se), abs(found.length - bound * golden.value)
         enough = distance / stats.mde_estimate(1.0, 0.0, spec.alpha)

@@ -6,6 +6,7 @@ from scipy import special
 
 from evalkit import stats
 from evalkit.baseline import STRICT, Baseline
+from evalkit.chances import p_value
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked
 from evalkit.gate.limits import GateSpec
 from evalkit.records import Check
@@ -28,7 +29,7 @@ def floor_check(correct: int, n: int, spec: GateSpec, notes: list[str], name: st
     found = f"{STRICT} {correct / n:.4f} ({correct}/{n})"
     message = (
         f"{found}, 95 % {span.low:.4f} .. {span.high:.4f}, against a floor of {floor:.4f}: "
-        f"p {min(above, below):.2g} for {'above' if above <= below else 'below'} it; {enough}"
+        f"{p_value(min(above, below))} for {'above' if above <= below else 'below'} it; {enough}"
     )
     se = stats.proportion_se(correct, n)
     if name == "floor" and outcome is PASS and se and (correct / n - floor) / se > FAR:

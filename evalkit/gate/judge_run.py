@@ -8,7 +8,7 @@ from evalkit.answers import answer_checks, format_check, unanswered_check
 from evalkit.baseline import Baseline, ReferenceScore
 from evalkit.errors import EvalkitError
 from evalkit.gate.acceptance import acceptance_checks
-from evalkit.gate.accuracy import accuracy_check
+from evalkit.gate.accuracy import accuracy_check, is_own_baseline
 from evalkit.gate.common import combine, correct_of
 from evalkit.gate.demands import demand
 from evalkit.gate.floor import baseline_floor_check, floor_check
@@ -54,7 +54,10 @@ def judge(
     checks.append(broken or protocol(answered))
     if not broken:
         form, accuracy = format_check(answered, spec.answers, accuracy_check(run, answered, baseline, spec))
-        checks += [*form, accuracy, *unanswered_check(run, spec.accuracy_margin)]
+        own = is_own_baseline(run, baseline)
+        if own:
+            notes.append("this run is the baseline: its accuracy is compared with nothing, as it would be with itself")
+        checks += [*form, *([] if own else [accuracy]), *unanswered_check(run, spec.accuracy_margin)]
         checks += published_checks(run, answered, references, spec, notes)
         checks += _floors(answered, baseline, spec, notes)
     checks += acceptance_checks(run, k, golden, spec, notes)

@@ -8,6 +8,7 @@ from typing import Any
 from evalkit import stats
 from evalkit.acceptance import AcceptanceStats
 from evalkit.baseline import REAL, by_name, mark
+from evalkit.chances import loss_words
 from evalkit.config import DRAFTS
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import acceptance_fingerprint, shown
@@ -84,7 +85,7 @@ def length_check(
     more = (
         f"against golden {reference.value:.3f} (se {reference.se:.3f}{curve}), "
         f"{found.clusters} {found.unit} and {found.steps} steps: ratio {ratio:.3f}, {100 * level:g} % {limits}, "
-        f"p {test.p_above:.2g} for a loss under {100 * margin:g} %"
+        f"{loss_words(outcome, test.p_above, test.p_below, f'{100 * margin:g} %')}"
     )
     if outcome is INCONCLUSIVE:
         numbers["needed"] = needed = _needed_samples(estimate, reference, found.clusters, bound, spec.alpha)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from evalkit.chances import p_value
 from evalkit.fingerprint import accuracy_fingerprint, in_words
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked
 from evalkit.gate.limits import GateSpec
@@ -57,10 +58,12 @@ def _sampled(
     if p is None:
         return check(INCONCLUSIVE, "no text", "no text was emitted: nothing to compare")
     numbers |= {"compared": len(pairs), "law_p": p, "law_alpha": LAW_ALPHA}
-    words = f"{len(pairs)} sampled texts against those of plain run {plain.id}: p {p:.2g} for one law of their tokens"
+    words = (
+        f"{len(pairs)} sampled texts against those of plain run {plain.id}: {p_value(p)} for one law of their tokens"
+    )
     if p > LAW_ALPHA:
-        return check(PASS, f"p {p:.2g}", f"{words}; refused at {LAW_ALPHA:g}")
-    return check(FAIL, f"p {p:.2g}", f"{words}: the draft changes what is sampled (residual, verify rule, seeds)")
+        return check(PASS, p_value(p), f"{words}; refused at {LAW_ALPHA:g}")
+    return check(FAIL, p_value(p), f"{words}: the draft changes what is sampled (residual, verify rule, seeds)")
 
 
 def _refusal(run: Run, plain: Run | None) -> str:

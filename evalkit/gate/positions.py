@@ -12,6 +12,7 @@ from scipy import special
 from evalkit import stats
 from evalkit.acceptance import distribution_test
 from evalkit.acceptance.columns import cluster_counts
+from evalkit.chances import loss_words, p_value
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, points
 from evalkit.gate.limits import GateSpec
 from evalkit.golden import Curve, GoldenValue
@@ -44,8 +45,8 @@ def positions_check(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec,
     found = f"{test.lost:.3f} tokens a step lost"
     against = "histogram" if test.source == "histogram" else "survival implied by its curve"
     sure = f"{100 * (1 - spec.alpha):g} %"
-    p = f"p {test.p_over:.2g} for a loss over it" if outcome is FAIL else f"p {test.p_under:.2g} for a loss under it"
-    equal = "" if test.p_equal is None else f", p {test.p_equal:.2g} for no difference at all"
+    p = loss_words(outcome, test.p_under, test.p_over, "it")
+    equal = "" if test.p_equal is None else f", {p_value(test.p_equal)} for no difference at all"
     message = (
         f"{found} and {test.gained:.3f} gained against golden's {against} (Wasserstein-1 {test.wasserstein:.3f} "
         f"tokens), at most {test.upper:.3f} lost at {sure}; margin {margin:.3f} tokens, {p}{equal}"
@@ -110,9 +111,8 @@ def rate_check(run: Run, value: GoldenValue, spec: GateSpec) -> Check | None:
     margin, found = f"{100 * spec.position_margin:g} pt", f"{100 * here:.1f} % at position {worst + 1}"
     half = float(special.stdtrit(test.df, 1 - spec.alpha)) * float(test.se[worst])
     low, high = here - there - half, here - there + half
-    shown = f"p {test.p:.2g} for a loss under {margin} at each of {value.k} positions"
-    if outcome is FAIL:
-        shown = f"p {test.p_worse:.2g} for a loss over {margin} at one of {value.k} positions"
+    shown = loss_words(outcome, test.p, test.p_worse, margin)
+    shown += f" at {'one' if outcome is FAIL else 'each'} of {value.k} positions"
     message = (
         f"worst is {found}, golden {100 * there:.1f} %: {points(here - there)}, {100 * (1 - 2 * spec.alpha):g} % "
         f"{points(low)} .. {points(high)}, {shown}"

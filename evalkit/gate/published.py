@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from evalkit import stats
 from evalkit.baseline import STRICT, ReferenceScore
+from evalkit.chances import loss_words
 from evalkit.gate.common import INCONCLUSIVE, checked, correct_of, decide, points, what_would_tell
 from evalkit.gate.limits import GateSpec
 from evalkit.records import Check, Run, Sample
@@ -80,7 +81,7 @@ def compare_counts(
     message = (
         f"{found} against published {ref}, unpaired: {100 * (p - q):+.2f} pt, {100 * level:g} % {points(span.low)} .. "
         f"{points(span.high)}, 95 % {points(wide.low)} .. {points(wide.high)}, "
-        f"p {test.p_above:.2g} for a loss under {100 * margin:g} pt"
+        f"{loss_words(outcome, test.p_above, test.p_below, f'{100 * margin:g} pt')}"
     )
     if stats.two_proportion_test(correct, n, ref.correct, ref.n, 0.0, exact=exact).statistic > TOO_GOOD:
         message += (

@@ -78,6 +78,10 @@ def requests(run: Run, spec: GateSpec) -> Check:
 
 
 def truncated(answered: Sequence[Sample], spec: GateSpec) -> Check:
+    if not answered:
+        return checked(
+            "truncation", INCONCLUSIVE, f"at most {100 * spec.max_truncated:g} %", "no answers", count=0, n=0
+        )
     cut = sum(s.finish_reason == "length" for s in answered)
     return share_check("truncation", "answers cut by the token limit", cut, len(answered), spec.max_truncated)
 

@@ -17,7 +17,10 @@ from scipy import special
 
 from evalkit import stats
 from evalkit.baseline import STRICT
-from evalkit.records import Run
+from evalkit.chances import p_value
+from evalkit.fingerprint import VERIFY, accuracy_fingerprint, verify_facts
+from evalkit.records import Outcome, Run
+from evalkit.report import text
 from evalkit.report.subject import Subject
 
 Totals = Mapping[str, tuple[float, float]]  # document and prompt -> accepted drafts, verify steps
@@ -27,30 +30,60 @@ MIN_PAIRS = 20  # documents in common; fewer compare nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """`top` has the highest value; `best` says whether it is shown to be above all others; `tied` are those that it
-    can't be told from (by place among the runs), `apart` those that share too few documents to be compared."""
+    """`top` has the highest value (None where every run fails); `best` says whether it is shown to be above all others;
+    `shared` are those with the same value, `tied` those that it can't be told from (all by place among the runs),
+    `apart` those that share too few documents to be compared, `other` those of another setting with what differs."""
 
     what: str
-    top: int
+    top: int | None
     best: bool
     tied: tuple[int, ...]
     apart: tuple[int, ...]
     p: float | None  # the largest: of the comparison that decides
+    shared: tuple[int, ...] = ()
+    other: tuple[tuple[int, str], ...] = ()
+    failed: tuple[int, ...] = ()  # runs whose verdict is a fail: in no ranking
 
     def words(self, labels: Sequence[str]) -> str:
-        name = labels[self.top]
+        out = (
+            f"; left out, since the verdict is a fail: {_and([labels[i] for i in self.failed])}" if self.failed else ""
+        )
+        if self.top is None:
+            return f"{_upper(self.what)}: no best run{out}."
+        name, p = labels[self.top], "" if self.p is None else p_value(self.p)
         if self.best:
-            return f"{_upper(self.what)}: {name} is best, told from every other run (largest p {self.p:.2g}, paired)."
+            return f"{_upper(self.what)}: {name} is best, told from every other run (largest {p}, paired){out}."
         parts = []
-        if self.tied:
-            other = (
-                "any other run" if len(self.tied) == len(labels) - 1 > 1 else ", ".join(labels[i] for i in self.tied)
-            )
-            parts.append(f"can't be told from {other} (paired, Holm, largest p {self.p:.2g})")
+        tied = [i for i in self.tied if i not in self.shared]
+        if tied:
+            count = len(labels) - 1 - len(self.failed)
+            other = "any other run" if len(tied) == count > 1 else ", ".join(labels[i] for i in tied)
+            parts.append(f"can't be told from {other} (paired, Holm, largest {p})")
         if self.apart:
             other = ", ".join(labels[i] for i in self.apart)
             parts.append(f"shares too few documents with {other} to be compared")
-        return f"{_upper(self.what)}: no best run. {name} is highest and {'; it '.join(parts)}."
+        parts += [f"is not comparable with {labels[i]}, which differs in {why}" for i, why in self.other]
+        more = "; it ".join(parts)
+        if self.shared:
+            first = f"{_and([name, *(labels[i] for i in self.shared)])} share the highest"
+            more = f"; {name} {more}" if more else ""
+            return f"{_upper(self.what)}: no best run. {first}{more}{out}."
+        return f"{_upper(self.what)}: no best run. {name} is highest{f' and {more}' if more else ''}{out}."
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def differing(a: Run, b: Run) -> list[str]:
+    """The facts of the setting, the draft and what serves a block apart, in which two runs differ: then a difference
+    of their scores or lengths is not only of what is compared. A fact that one of them doesn't record is none."""
+    one, two = accuracy_fingerprint(a).fields, accuracy_fingerprint(b).fields
+    out = [n for n in one if None not in (one[n], two.get(n)) and one[n] != two[n]]
+    out += [n for n in ("target",) if a.cell.get(n) != b.cell.get(n) and "target_sha" not in out]
+    here, there = verify_facts(a.cell), verify_facts(b.cell)
+    drafted = a.cell.get("k") and b.cell.get("k")
+    return out + ([n for n in VERIFY if here.get(n) != there.get(n)] if drafted else [])
 
 
 def _upper(words: str) -> str:
@@ -58,30 +91,39 @@ def _upper(words: str) -> str:
 
 
 def best_of(found: Sequence[Subject]) -> tuple[Best, ...]:
-    """By strict-match and by accepted length; nothing for a single run. A forced run is in no ranking."""
+    """By strict-match and by accepted length; nothing for a single run. A forced or failing run is in no ranking."""
     runs = [s.run for s in found]
+    failed = [s.verdict is not None and s.verdict.outcome is Outcome.FAIL for s in found]
     scores = [s.scored[0] / s.scored[1] if s.scored[1] and not s.run.forced else None for s in found]
     lengths = [None if s.run.forced else s.acceptance.accepted_length for s in found]
-    made = (_best(STRICT, runs, scores, score_p), _best("accepted length", runs, lengths, length_p))
+    made = (_best(STRICT, runs, scores, failed, score_p), _best("accepted length", runs, lengths, failed, length_p))
     return tuple(b for b in made if b is not None)
 
 
 def _best(
-    what: str, runs: Sequence[Run], values: Sequence[float | None], compare: Callable[[Run, Run], float | None]
-) -> Best | None:
-    known = [i for i, v in enumerate(values) if v is not None]
-    if len(known) < 2:
+    what: str, runs: Sequence[Run], values: Sequence[float | None], failed: Sequence[bool],
+    compare: Callable[[Run, Run], float | None],
+) -> Best | None:  # fmt: skip
+    valued = [i for i, v in enumerate(values) if v is not None]
+    if len(valued) < 2:
         return None
+    out = tuple(i for i in valued if failed[i])
+    known = [i for i in valued if not failed[i]]
+    if not known:
+        return Best(what=what, top=None, best=False, tied=(), apart=(), p=None, failed=out)
     top = max(known, key=lambda i: values[i] or 0.0)
     others = [i for i in known if i != top]
-    p = {i: compare(runs[top], runs[i]) for i in others}
-    tested = [i for i in others if p[i] is not None]
+    other = tuple((i, text.names(why, most=3)) for i in others if (why := differing(runs[top], runs[i])))
+    p = {i: compare(runs[top], runs[i]) for i in others if i not in dict(other)}
+    tested = [i for i in p if p[i] is not None]
     adjusted = dict(zip(tested, stats.holm([p[i] or 0.0 for i in tested]), strict=True)) if tested else {}
-    apart = tuple(i for i in others if p[i] is None)
+    apart = tuple(i for i in p if p[i] is None)
     largest = max((x for x in p.values() if x is not None), default=None)
-    best = not apart and largest is not None and largest <= ALPHA
+    best = not apart and not other and largest is not None and largest <= ALPHA
     tied = () if best else tuple(i for i in tested if adjusted[i] > ALPHA)
-    return Best(what=what, top=top, best=best, tied=tied, apart=apart, p=largest)
+    shared = () if best else tuple(i for i in others if values[i] == values[top])
+    return Best(what=what, top=top, best=best, tied=tied, apart=apart, p=largest, shared=shared, other=other,
+                failed=out)  # fmt: skip
 
 
 def bits(run: Run) -> dict[tuple[str, str], int]:

@@ -6,14 +6,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evalkit.gate.accuracy import is_own_baseline
 from evalkit.records import Check, Outcome, Verdict
-from evalkit.report import text
+from evalkit.report import checks, text
 from evalkit.report.subject import Subject
 
 NOT_JUDGED = "not judged"
 ANSWERS, DRAFT, EVIDENCE = "Does it answer as well?", "Does the draft still pay?", "Can the evidence be trusted?"
-_ABOUT_ANSWERS = ("accuracy", "reference", "unanswered", "protocol", "format", "scores", "lossless")
-_ABOUT_DRAFT = ("accepted", "draft", "acceptance", "confidence")
+QUESTION_OF = {  # of every check; a name with a space at its end is of all checks that begin so
+    "accuracy": ANSWERS, "reference ": ANSWERS, "floor": ANSWERS, "lossless": ANSWERS, "protocol": ANSWERS,
+    "format": ANSWERS, "scores": ANSWERS, "unanswered": ANSWERS, "empty answers": ANSWERS, "reasoning only": ANSWERS,
+    "degenerate answers": ANSWERS,
+    "draft": DRAFT, "acceptance": DRAFT, "real acceptance": DRAFT, "acceptance source": DRAFT, "step counts": DRAFT,
+    "accepted length": DRAFT, "accepted drafts distribution": DRAFT, "accept rate by position": DRAFT,
+    "completeness": EVIDENCE, "requests": EVIDENCE, "truncation": EVIDENCE, "stop cut": EVIDENCE, "score": EVIDENCE,
+    "baseline floor": EVIDENCE, "age": EVIDENCE, "path ": EVIDENCE, "sweep": EVIDENCE,
+}  # fmt: skip
+COMPARES = ("accuracy", "reference ", "floor", "lossless")  # without one of these nothing says how well it answers
 _WORD = {Outcome.PASS: "Yes", Outcome.FAIL: "No", Outcome.INCONCLUSIVE: "Can't tell yet"}
 
 
@@ -38,7 +47,7 @@ def outcome(verdicts: Sequence[Verdict | None]) -> str:
 def headline(found: Sequence[Subject]) -> str:
     """Yes or no, and why, in a sentence or two."""
     if len(found) == 1:
-        return _single(found[0].verdict)
+        return _single(found[0])
     counted = Counter(NOT_JUDGED if s.verdict is None else s.verdict.outcome.value for s in found)
     parts = [f"{counted[name]} {word}" for name, word in
              (("pass", "pass"), ("fail", "fail"), ("inconclusive", "can't be told yet"), (NOT_JUDGED, "not judged"))
@@ -60,7 +69,8 @@ def mixed(found: Sequence[Subject]) -> str:
     )
 
 
-def _single(verdict: Verdict | None) -> str:
+def _single(s: Subject) -> str:
+    verdict = s.verdict
     if verdict is None:
         return "No gate was run on this run: its numbers are shown, nothing is concluded."
     if not verdict.checks:
@@ -68,7 +78,10 @@ def _single(verdict: Verdict | None) -> str:
     rest = [c for c in verdict.checks if c.outcome is not Outcome.PASS]
     if verdict.outcome is Outcome.PASS:
         n = len(verdict.checks)
-        return f"Yes: {'the only check passes' if n == 1 else f'all {n} checks pass'}. It may go to a performance run."
+        passed = f"Yes: {'the only check passes' if n == 1 else f'all {n} checks pass'}."
+        if s.k == 0:
+            return f"{passed} It is plain decoding: a standard for others, and no draft that speeds anything up."
+        return f"{passed} It may go to a performance run."
     names = [c.name for c in rest if c.outcome is verdict.outcome]
     other = [c.name for c in rest if c.outcome is not verdict.outcome]
     says = {"fail": "fails" if len(names) == 1 else "fail"}.get(
@@ -84,10 +97,9 @@ def _and(names: Sequence[str]) -> str:
 
 
 def question_of(check: Check) -> str:
-    """The question that a check belongs to."""
-    if check.name.startswith(_ABOUT_ANSWERS):
-        return ANSWERS
-    return DRAFT if any(word in check.name for word in _ABOUT_DRAFT) else EVIDENCE
+    """The question that a check belongs to; one of a verdict from elsewhere, that no gate here makes, to the last."""
+    prefix = f"{check.name.split(' ')[0]} "
+    return QUESTION_OF.get(check.name, QUESTION_OF.get(prefix, EVIDENCE))
 
 
 def cards(s: Subject) -> tuple[Card, ...]:
@@ -102,16 +114,30 @@ def cards(s: Subject) -> tuple[Card, ...]:
         )
         passed = f"{len(own) - len(bad)} of {len(own)} checks pass" if own else "no check"
         reasons = tuple(f"{c.name}: {_reason(c)}" for c in sorted(bad, key=lambda c: c.outcome is not Outcome.FAIL)[:3])
-        out.append(Card(question=question, outcome=worst.value if own else NOT_JUDGED, figure=figure, words=words,
+        told = bool(own) and (bad or question != ANSWERS or any(c.name.startswith(COMPARES) for c in own))
+        out.append(Card(question=question, outcome=worst.value if told else NOT_JUDGED, figure=figure, words=words,
                         reasons=reasons, passed=passed))  # fmt: skip
     return tuple(out)
 
 
 def _reason(check: Check) -> str:
-    """The part of a check's message that says why: after its last semicolon, which names what would settle it."""
-    if check.outcome is Outcome.INCONCLUSIVE and "needed" in check.numbers and "; " in check.message:
-        return check.message.rsplit("; ", 1)[1]
-    return check.found if len(check.message) > 160 else check.message
+    """Why a check is no pass: its message, or, where that is long and a figure was judged, the figure with its
+    interval and margin, and what would settle it."""
+    span = checks.interval(check)
+    if len(check.message) <= 160 or span == checks.NONE:
+        return check.message
+    x = check.numbers
+    parts = [check.found]
+    if x.get("difference") is not None:
+        parts.append(f"{_pt(x['difference'])} pt")
+    elif x.get("ratio") is not None:
+        parts.append(f"{100 * float(x['ratio']):.1f} % of golden")
+    parts.append(f"interval {span}")
+    if checks.margin(check) != checks.NONE:
+        parts.append(f"margin {checks.margin(check)}")
+    words = ", ".join(parts)
+    settles = check.message.rsplit("; ", 1)[-1]
+    return f"{words}; {settles}" if "settle" in settles else words
 
 
 def _answers(s: Subject) -> tuple[str, str]:
@@ -132,9 +158,24 @@ def _answers(s: Subject) -> tuple[str, str]:
 
 
 def _uncompared(s: Subject) -> str:
+    """Why no difference to a baseline is shown."""
     if s.not_comparable:
         return f"not comparable with the baseline (baseline / this run: {s.not_comparable})"
-    return "compared with no baseline"
+    if is_own_baseline(s.run, s.baseline):
+        return "this run is the baseline: compared with nothing"
+    x = s.check("accuracy")
+    if x.get("differ"):
+        return f"not comparable with the baseline it was judged by ({x['differ']})"
+    if "paired" in x and "n" in x:
+        return f"{text.count(int(x['paired']))} of {text.count(int(x['n']))} answers found in the baseline"
+    if s.baseline is None:
+        return "compared with no baseline"
+    named = s.baseline.source or s.baseline.run_id
+    pairs = s.pairs
+    if pairs is None:
+        return f"no answer of it is in baseline {named}"
+    before = f"{pairs.baseline_correct / pairs.n:.4f} ({pairs.baseline_correct}/{pairs.n})"
+    return f"baseline {named} has {before} on the same questions; the difference was not judged"
 
 
 def _pt(value: float) -> str:
@@ -151,15 +192,25 @@ def _draft(s: Subject) -> tuple[str, str]:
     own = f"{found.accepted_length:.3f}{spread} tokens a step"
     x = s.check("accepted length")
     if x.get("ratio") is None:
-        return (
-            f"{found.accepted_length:.2f}",
-            f"{own}; {s.view.missing[0] if s.golden_differs else 'compared with no golden'}",
-        )
+        return f"{found.accepted_length:.2f}", f"{own}; {_no_golden(s)}"
     words = f"{own} against golden {float(x['golden']):.3f}"
     if x.get("interval"):
         low, high = x["interval"]
         words += f"; {100 * float(x['level']):g} % {100 * low:.1f} .. {100 * high:.1f} %"
     return f"{100 * float(x['ratio']):.1f} %", f"{words}; margin {100 * (1 - float(x['margin'])):g} %"
+
+
+def _no_golden(s: Subject) -> str:
+    """Why no share of a golden is shown."""
+    if s.run.forced:
+        return "drawn, not verified: compared with nothing"
+    if s.golden_differs:
+        return s.view.missing[0]
+    if s.view.value is not None:
+        return f"golden {s.view.value.accepted_length:.3f} ({s.view.value.source}); the difference was not judged"
+    if s.check("accepted length").get("golden") is not None:
+        return f"golden {float(s.check('accepted length')['golden']):.3f}; the difference was not judged"
+    return s.view.missing[0] if s.golden is not None and s.view.missing else "compared with no golden"
 
 
 def _evidence(s: Subject) -> tuple[str, str]:

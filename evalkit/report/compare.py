@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from evalkit import stats
 from evalkit.baseline import STRICT
+from evalkit.chances import p_value
 from evalkit.lossless import first_difference
 from evalkit.records import Run, Sample
 from evalkit.report import text
-from evalkit.report.best import LengthDifference, length_difference
+from evalkit.report.best import LengthDifference, differing, length_difference
 from evalkit.report.samples import gold_answer
 from evalkit.report.subsets import Subset, of_pairs
 from evalkit.report.text import Table
@@ -73,6 +74,22 @@ def compare(a: Run, b: Run) -> Comparison:
     )  # fmt: skip
 
 
+def warning(a: Run, b: Run) -> str:
+    """What else than K and quant mode differs between two runs that are compared; "" where nothing does."""
+    names = differing(a, b)
+    drafts = [str(r.cell.get("draft")) for r in (a, b) if r.cell.get("k")]
+    names += ["draft"] if len(set(drafts)) > 1 or _weights(a, b) else []
+    if not names:
+        return ""
+    return f"the two runs differ in {text.names(names)}: what changes from A to B may come from that"
+
+
+def _weights(a: Run, b: Run) -> bool:
+    """Whether both name their draft's weights, and they are others."""
+    found = [r.fingerprint.get("draft_sha") for r in (a, b) if r.cell.get("k")]
+    return None not in found and len(set(found)) > 1
+
+
 def first_divergence(a: Sample, b: Sample, flipped: str = "") -> Divergence | None:
     """None for equal texts."""
     if a.text == b.text:
@@ -91,7 +108,7 @@ def first_divergence(a: Sample, b: Sample, flipped: str = "") -> Divergence | No
 
 def flip_table(found: Comparison) -> Table:
     """The fourfold table, with its exact test in the caption."""
-    test = "nothing is paired" if found.p is None else f"exact McNemar p {found.p:.3g}"
+    test = "nothing is paired" if found.p is None else f"exact McNemar {p_value(found.p, 3)}"
     n, lost, gained = found.paired, len(found.lost), len(found.gained)
     return Table(
         name="flips", caption=f"{text.count(n)} pairs, {test}",
@@ -130,7 +147,7 @@ def figures_table(found: Comparison) -> Table:
         x = found.length
         span = text.interval(x.interval.low, x.interval.high, 3, plus=True)
         rows.append(("accepted length, B minus A", f"{x.difference:+.3f}", span,
-                     f"{text.count(x.documents)} documents as clusters, p {x.p:.2g}"))  # fmt: skip
+                     f"{text.count(x.documents)} documents as clusters, {p_value(x.p)}"))  # fmt: skip
     rows.append(("same text", text.percent(found.same_text, found.texts), "", f"{text.count(found.same_text)} of "
                  f"{text.count(found.texts)} questions with an answer in both"))  # fmt: skip
     if any(found.alone):

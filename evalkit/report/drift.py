@@ -12,7 +12,7 @@ from scipy import special
 
 from evalkit import stats
 from evalkit.baseline import STRICT
-from evalkit.report import text
+from evalkit.chances import p_value
 
 if TYPE_CHECKING:
     from evalkit.report.history import Brief
@@ -106,9 +106,7 @@ def change(
     if p > CHANGE_ALPHA or (n_after == 1 and n_before >= MIN_EARLIER and at == len(named) - 1):  # that has its band
         return None
     number = (list(numbers) or list(range(1, len(named) + 1)))[at]
-    words = (
-        f"{what}: {after_mean:.4f} since run {number} ({names[at]}), {before_mean:.4f} before ({text.p_value(p, 1)})."
-    )
+    words = f"{what}: {after_mean:.4f} since run {number} ({names[at]}), {before_mean:.4f} before ({p_value(p, 1)})."
     return Drift(what=what, words=words, odd=True, band=None)
 
 

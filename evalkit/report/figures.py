@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalkit import stats
 from evalkit.baseline import STRICT
+from evalkit.gate.accuracy import is_own_baseline
 from evalkit.report import curves, svg, text
 from evalkit.report.subject import Subject
 from evalkit.report.text import Table
@@ -119,6 +120,44 @@ def _judged(found: Sequence[Subject], check: str, figure: str) -> tuple[list[dic
     return rows, margin
 
 
+def _left_out(found: Sequence[Subject], rows: Sequence[Mapping[str, Any]], why: Callable[[Subject], str]) -> str:
+    """Names the runs that a picture of all runs does not have, by reason: what is missing is no pass."""
+    there = {r["run"] for r in rows}
+    reasons: dict[str, list[str]] = {}
+    for s in found:
+        if s.label not in there:
+            reasons.setdefault(why(s), []).append(s.label)
+    return "".join(f"Not shown: {', '.join(labels)} ({reason}). " for reason, labels in reasons.items()).strip()
+
+
+def _no_difference(s: Subject) -> str:
+    if s.verdict is None:
+        return "not judged"
+    if is_own_baseline(s.run, s.baseline):
+        return "it is the baseline"
+    if not s.scored[1]:
+        return "no scored answer"
+    if s.baseline is None:
+        return "no baseline"
+    if s.differences:
+        return f"its baseline differs in {text.names([d.name for d in s.differences], most=3)}"
+    return "no judged difference to its baseline"
+
+
+def _no_ratio(s: Subject) -> str:
+    if s.k == 0:
+        return "K=0, nothing was drafted"
+    if s.verdict is None:
+        return "not judged"
+    if s.run.forced:
+        return "acceptance was forced"
+    if s.acceptance.accepted_length is None:
+        return "no verify step was counted"
+    if s.golden_differs:
+        return f"its golden differs in {s.golden_differs}"
+    return "no interval for its ratio" if s.view.value is not None else "no golden at its K"
+
+
 def loss(found: Sequence[Subject]) -> Plot | None:
     """Paired difference to the baseline with the gate's own interval, and the margin."""
     rows, margin = _judged(found, "accuracy", "difference")
@@ -135,7 +174,7 @@ def loss(found: Sequence[Subject]) -> Plot | None:
     inside = sum(r["low"] >= -(r["margin"] or 0) for r in rows)
     who = "any run" if len(found) > 1 else "it"
     return Plot(name="loss", question=f"Does {who} lose more than the margin?", data=tuple(rows), draw=picture,
-                height=_rows_height(rows), left=_label_room(rows),
+                height=_rows_height(rows), left=_label_room(rows), note=_left_out(found, rows, _no_difference),
                 alt=f"{inside} of {len(rows)} intervals of the difference lie above the margin.")  # fmt: skip
 
 
@@ -168,7 +207,8 @@ def scores(found: Sequence[Subject]) -> Plot | None:
 
     best = max(rows, key=lambda r: r["score"])
     alt = f"Strict-match from {100 * min(r['score'] for r in rows):.1f} to {100 * best['score']:.1f} %."
-    note = "" if published else "No published score is comparable with these runs; the table of references says why."
+    note = "" if published else "No published score is comparable with these runs; the table of references says why. "
+    note = (note + _left_out(found, rows, lambda _: "no scored answer")).strip()
     return Plot(name="scores", question="How do the scores compare?", data=tuple(rows), draw=picture, alt=alt,
                 height=_rows_height(rows), left=_label_room(rows), note=note)  # fmt: skip
 
@@ -188,7 +228,7 @@ def lengths(found: Sequence[Subject]) -> Plot | None:
 
     inside = sum(r["low"] >= 1 - (r["margin"] or 0) for r in rows)
     return Plot(name="lengths", question="Does the draft still pay?", data=tuple(rows), draw=picture,
-                height=_rows_height(rows), left=_label_room(rows),
+                height=_rows_height(rows), left=_label_room(rows), note=_left_out(found, rows, _no_ratio),
                 alt=f"{inside} of {len(rows)} intervals of the ratio to golden lie above it.")  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from evalkit import stats
 from evalkit.baseline import STRICT
+from evalkit.gate.accuracy import is_own_baseline
 from evalkit.report import cards, text
 from evalkit.report.best import Best, mentions
 from evalkit.report.subject import Subject
@@ -112,10 +113,14 @@ def _difference(s: Subject) -> Entry:
     if pairs is None:
         if s.baseline is None:
             return Entry(text="no baseline")
-        names = [d.name.removesuffix("_sha").replace("_", " ") for d in s.differences]
-        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        why = f"of another {', '.join(names[:2])}{more}" if names else "no question in common"
-        return Entry(text="not comparable", note=f"baseline {why}" if names else why)
+        if is_own_baseline(s.run, s.baseline):
+            return Entry(text="is the baseline")
+        if s.differences:
+            names = text.names([d.name for d in s.differences], most=2)
+            return Entry(text="not comparable", note=f"baseline differs in {names}")
+        return Entry(text="not comparable", note="no question in common" if s.scored[1] else "no scored answer")
+    if is_own_baseline(s.run, s.baseline):
+        return Entry(text="is the baseline")
     difference = (pairs.up - pairs.down) / pairs.n
     span = stats.tango_interval(pairs.up, pairs.down, pairs.n)
     return Entry(text=f"{100 * difference:+.2f}", sort=difference,
@@ -129,11 +134,18 @@ def _share(s: Subject) -> Entry:
         span = (float(x["interval"][0]), float(x["interval"][1])) if x.get("interval") else None
         return Entry(text=f"{100 * float(x['ratio']):.1f}", sort=float(x["ratio"]), note=note, span=span)
     if s.golden_differs:
-        return Entry(text="not comparable", note=f"golden of another {s.golden_differs}")
+        return Entry(text="not comparable", note=f"golden differs in {s.golden_differs}")
     if value is None or s.acceptance.accepted_length is None:
         return Entry(text="no golden" if s.k and s.acceptance.steps else "none")
     ratio = s.acceptance.accepted_length / value.accepted_length
     return Entry(text=f"{100 * ratio:.1f}", sort=ratio, note="not judged")
+
+
+def _worded(key: str, value: object) -> str:
+    """A caption's word: a name says itself what it is, a number does not."""
+    if key != "temperature":
+        return str(value)
+    return f"temperature {value:g}" if isinstance(value, int | float) else "temperature not recorded"
 
 
 def matrices(rows_: Sequence[Row]) -> list[Matrix]:
@@ -143,7 +155,8 @@ def matrices(rows_: Sequence[Row]) -> list[Matrix]:
     several = [k for k in keys if len({str(r.subject.run.cell.get(k)) for r in rows_ if r.subject.k}) > 1]
     for row in rows_:
         cell = row.subject.run.cell
-        parts.setdefault(" ".join(str(cell.get(k)) for k in several if row.subject.k or k != "draft"), []).append(row)
+        words = [_worded(k, cell.get(k)) for k in several if row.subject.k or k != "draft"]
+        parts.setdefault(" ".join(words), []).append(row)
     out = []
     for name, members in parts.items():
         cells: dict[tuple[int, str], tuple[Row, ...]] = {}

@@ -69,6 +69,7 @@ def _comparison(found: Sequence[Subject]) -> list[str]:
     a, b = found
     made = compare.compare(a.run, b.run)
     return [
+        *([f"> {inline(words)}\n"] if (words := compare.warning(a.run, b.run)) else []),
         f"A is {inline(a.label)} (run {inline(a.run.id)}), B is {inline(b.label)} (run {inline(b.run.id)}).\n",
         _table(compare.flip_table(made)), _table(compare.figures_table(made)),
         *([_table(subsets.table(made.categories, "B", "A"))] if any(c.told for c in made.categories) else []),

@@ -77,7 +77,7 @@ def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundl
         origin=origin.words(found),
         contents=_contents(found),
         mixed=cards.mixed(found),
-        warnings=[f"{s.label}: {w}" if not single else w for s in found for w in s.warnings],
+        warnings=_warnings(found),
         cards=cards.cards(found[0]) if single else (),
         matrices=grid.matrices(rows),
         columns=grid.columns(found),
@@ -92,6 +92,12 @@ def render_page(found: Sequence[Subject], *, full: str = "", budget: int = bundl
         blocks=packed.blocks,
         questions=packed.questions,
     )  # fmt: skip
+
+
+def _warnings(found: Sequence[Subject]) -> list[str]:
+    said = [f"{s.label}: {w}" if len(found) > 1 else w for s in found for w in s.warnings]
+    both = compare.warning(found[0].run, found[1].run) if len(found) == 2 else ""
+    return [both[:1].upper() + both[1:], *said] if both else said
 
 
 def title(found: Sequence[Subject]) -> str:

@@ -73,9 +73,9 @@ class Subject:
 
     @cached_property
     def golden_differs(self) -> str:
-        """In what the golden at the run's K is of another setting; "" where in nothing, or where there is none."""
+        """In what the golden at the run's K is of another setting, in words; "" where in nothing, or without one."""
         differ = [] if self._at_k.value is None else differing_marks(self._at_k.value, self.run)
-        return ", ".join(name.removesuffix("_sha").replace("_", " ") for name in differ)
+        return text.names(differ)
 
     @cached_property
     def view(self) -> drafts.GoldenView:
@@ -84,7 +84,7 @@ class Subject:
         if value is None or not self.golden_differs:
             return self._at_k
         return drafts.GoldenView(
-            missing=(f"golden not comparable: {value.source} is of another {self.golden_differs}",)
+            missing=(f"golden not comparable: {value.source} differs from this run in {self.golden_differs}",)
         )
 
     @cached_property

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from evalkit import stats
 from evalkit.baseline import STRICT, Baseline
+from evalkit.chances import p_value
 from evalkit.records import Run, Sample
 from evalkit.report import text
 from evalkit.report.samples import partner
@@ -47,7 +48,8 @@ class Subset:
     def words(self) -> str:
         change = "gains" if self.up > self.down else "loses"
         said = f"category {self.name} {change} {100 * abs(self.difference):.1f} points"
-        why = f"{self.down} lost, {self.up} gained of {self.pairs} pairs; exact p {self.p:.2g} after Holm's correction"
+        p = p_value(self.p or 0.0)
+        why = f"{self.down} lost, {self.up} gained of {self.pairs} pairs; exact {p} after Holm's correction"
         return f"{said} ({why})" + ("; a lossless draft gives no gain" if self.up > self.down else "")
 
 
@@ -108,7 +110,7 @@ def table(found: Sequence[Subset], this: str = "this run", other: str = "baselin
 def _beside(s: Subset) -> tuple[str, str, str, str]:
     if not s.pairs or s.p is None:
         return "not compared", "not compared", "not compared", "not compared"
-    return (_share(s.before, s.pairs), f"{100 * s.difference:+.1f}", f"{s.down} / {s.up}", f"{s.p:.2g}")
+    return (_share(s.before, s.pairs), f"{100 * s.difference:+.1f}", f"{s.down} / {s.up}", p_value(s.p)[2:])
 
 
 def _share(right: int, n: int) -> str:

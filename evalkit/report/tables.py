@@ -87,7 +87,8 @@ def score_table(run: Run, baseline: Baseline | None, not_comparable: str = "") -
         row = (name, text.score(correct, n), text.wilson(correct, n))
         both = pair(run, baseline, name)
         if both is None:
-            why = "no question in common" if baseline is not None else "no baseline"
+            why = "no question in common" if n else "no scored answer"
+            why = why if baseline is not None else "no baseline"
             why = "of another setting" if not_comparable else why
             compared = "not comparable" if not_comparable else "not compared"
             rows.append((*row, why, compared, compared, "0"))
@@ -212,7 +213,7 @@ def provenance(run: Run) -> tuple[Fact, ...]:
     facts += [(name.replace("_", " "), value) for name, value in prints.items() if name.endswith(("_sha", "_hash"))]
     facts += [("device", device)]
     facts += [
-        (name.replace("_", " "), _here(value))
+        (name.replace("_", " "), "none" if value is None else _here(value))
         for name, value in where.items()
         if name not in ("command", "device", "notes")
     ]

@@ -46,6 +46,18 @@ def signed(value: float) -> str:
     return f"{value:+.4f}"
 
 
+_NAMES = {"verify": "verify rule", "k": "K", "top_p": "top-p", "top_k": "top-k", "bos": "BOS token",
+          "mode": "thinking mode", "quant": "quant mode", "stop": "stop strings"}  # fmt: skip
+
+
+def names(facts: Sequence[str], most: int = 0) -> str:
+    """`target, task and verify rule`: facts of a setting in words; of more than `most` the rest are counted."""
+    words = list(dict.fromkeys(_NAMES.get(f, f.removesuffix("_sha").replace("_", " ")) for f in facts))
+    if most and len(words) > most:
+        words = [*words[:most], f"{len(words) - most} more"]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "of nothing"
 
@@ -91,14 +103,6 @@ def speed(tokens: int, seconds: float, comma: str = ",") -> str:
     return f"{tokens / seconds:{comma}.0f} tokens/s"
 
 
-SMALLEST = 1e-300  # p-values below are not told apart from 0 by a float, and are never 0
-
-
-def p_value(p: float, digits: int = 2) -> str:
-    """`p 0.031`; one that a float has as 0 is said to be smaller than what it can hold."""
-    return f"p < {SMALLEST:g}" if p < SMALLEST else f"p {p:.{digits}g}"
-
-
 def wilson(correct: int, n: int) -> str:
     if n == 0:
         return "no scored sample"
@@ -116,15 +120,22 @@ def duration(seconds: float) -> str:
 
 def plain(value: object) -> str:
     """A stored JSON value in words; what is not there is said, never blank or None."""
-    if value is None or value == "" or value == [] or value == {}:
+    if value is None or value == "":
         return "not recorded"
+    if value in ([], (), {}):
+        return "none"  # recorded, and empty
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {plain(inner) if inner != '' else 'absent'}" for key, inner in value.items())
+        return ", ".join(f"{key} {_inner(inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(repr(item) if isinstance(item, str) else plain(item) for item in value)
+        return ", ".join(repr(item) if isinstance(item, str) else _inner(item) for item in value)
     return str(value)
+
+
+def _inner(value: object) -> str:
+    """A value inside of a recorded one: it was written down, so null is an answer."""
+    return "absent" if value == "" else "none" if value is None else plain(value)
 
 
 def visible(text: str) -> str:

@@ -247,7 +247,8 @@ def test_missing_standards_are_never_a_pass() -> None:
 def test_a_baseline_of_another_setting_is_refused_with_both_values(key: str, value: Any) -> None:
     run = make_run(fingerprint=MARKS | {key: value})
     check = named(verdict(run), "accuracy")
-    words = rf"nothing comparable .*another setting \({key} {MARKS[key]} / {value}\); fix: evalkit golden record"
+    fix = "run the target that the baseline was recorded of" if key == "target_sha" else "evalkit golden record"
+    words = rf"nothing comparable .*another setting \({key} {MARKS[key]} / {value}\); fix: {fix}"
     assert check.outcome is Outcome.INCONCLUSIVE and re.search(words, check.message)
     asked = named(verdict(run, spec=GateSpec(demands=("accuracy",))), "accuracy")
     assert asked.outcome is Outcome.FAIL and "nothing was compared, and the gate demands it" in asked.message

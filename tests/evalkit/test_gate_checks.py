@@ -10,6 +10,7 @@ import pytest
 
 from evalkit.acceptance import told_forced, too_even
 from evalkit.baseline import ReferenceScore
+from evalkit.chances import p_value
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import docs_sha
 from evalkit.gate import GateSpec, judge
@@ -369,3 +370,58 @@ def test_a_true_subset_stays_inconclusive_and_a_whole_run_passes() -> None:
     whole = dataclasses.replace(whole, cell={**whole.cell, "limit": 0},
                                 fingerprint={**whole.fingerprint, "docs_sha": docs_sha(range(N))})  # fmt: skip
     assert named(verdict(whole), "completeness").outcome is PASS
+
+
+# --- runs without evidence, and runs that are their own standard
+
+
+def plain_run(**more: Any) -> Run:
+    run = make_run(change=lambda i: {"steps": ()}, **more)
+    return dataclasses.replace(run, cell={**run.cell, "k": 0, "draft": "none"})
+
+
+def test_a_run_that_is_the_baseline_is_not_compared_with_itself() -> None:
+    run = plain_run(id="b")
+    found = judge(run, baseline=make_baseline(), golden=None)
+    assert "accuracy" not in {c.name for c in found.checks}
+    assert any(note.startswith("this run is the baseline") for note in found.notes)
+    demanded = judge(run, baseline=make_baseline(), golden=None, spec=GateSpec(demands=("accuracy",)))
+    assert named(demanded, "accuracy").outcome is FAIL
+    other = judge(plain_run(id="c"), baseline=make_baseline(), golden=None)
+    assert named(other, "accuracy").outcome is PASS
+
+
+def test_the_advice_is_never_to_record_the_run_that_is_judged() -> None:
+    damaged = make_run(fingerprint={**make_run().fingerprint, "target_sha": "damaged"})
+    message = named(verdict(damaged), "accuracy").message
+    assert "golden record" not in message and "the target that the baseline was recorded of" in message
+    assert "a target that you trust" in message and f"evalkit gate {damaged.id} --baseline THAT_RUN" in message
+    for baseline in (None, make_baseline(fingerprint={"target_sha": "another"})):
+        message = named(judge(plain_run(), baseline=baseline, golden=None), "accuracy").message
+        assert "golden record" not in message and "baseline record" not in message
+        assert "a target that you trust" in message
+
+
+def test_a_run_whose_requests_all_failed_shows_nothing_of_its_answers() -> None:
+    run = make_run(change=lambda i: {"error": "refused", "steps": (), "scores": {}, "finish_reason": "", "tokens": 0})
+    run = dataclasses.replace(run, counters={"verify_steps": 8275})
+    found = verdict(run)
+    assert found.outcome is FAIL and named(found, "requests").found.endswith("(100 %)")
+    cut = named(found, "truncation")
+    assert cut.outcome is OPEN and cut.found == "no answers"
+    counts = named(found, "step counts")
+    assert counts.outcome is OPEN and "no verify step is stored, the engine counted 8275" in counts.message
+    silent = named(verdict(dataclasses.replace(run, counters={"verify_steps": 0})), "step counts")
+    assert silent.outcome is OPEN and "no answers" in silent.message
+
+
+def test_what_is_not_shown_is_not_said_with_a_bare_p() -> None:
+    fails = named(verdict(golden=make_golden(7.0)), "accepted length")
+    assert fails.outcome is FAIL and p_value(fails.numbers["p_worse"]) in fails.message
+    assert "for a loss over 5 %" in fails.message and "for a loss under" not in fails.message
+    unsure = named(verdict(golden=make_golden(make_length() / 0.95)), "accepted length")
+    assert unsure.outcome is OPEN and "no evidence that the loss is under 5 %, p " in unsure.message
+
+
+def make_length() -> float:
+    return float(named(verdict(), "accepted length").numbers["accepted_length"])

@@ -9,11 +9,20 @@ import pytest
 
 from evalkit import stats
 from evalkit.baseline import STRICT
-from evalkit.records import Run
-from evalkit.report import best, compare
+from evalkit.gate import judge
+from evalkit.records import Outcome, Run
+from evalkit.report import best, compare, figures
 from evalkit.report.markdown import page_markdown
 from evalkit.report.render import render_page
-from tests.evalkit.report.makers import Reader, make_run, make_subject
+from tests.evalkit.report.makers import (
+    RECORDED,
+    Reader,
+    make_baseline,
+    make_curve,
+    make_run,
+    make_subject,
+    make_verdict,
+)
 
 
 def wrong_at(run: Run, docs: set[int], name: str) -> Run:
@@ -109,8 +118,76 @@ def test_runs_of_other_questions_are_never_ranked() -> None:
     a, b = make_run(50), make_run(50, wrong=40)
     other = tuple(replace(s, doc_hash=f"{i:064d}") for i, s in enumerate(b.samples))
     found = best.best_of([make_subject(a), make_subject(replace(b, samples=other), index=1)])
-    assert all(not b.best and b.apart == (1 - b.top,) for b in found)
+    assert all(b.top is not None and not b.best and b.apart == (1 - b.top,) for b in found)
     assert "too few documents" in found[0].words(["a", "b"])
+
+
+def in_setting(run: Run, **cell: object) -> Run:
+    marks = {k: v for k, v in cell.items() if k in run.fingerprint}
+    return replace(run, cell={**run.cell, **cell}, fingerprint={**run.fingerprint, **marks})
+
+
+def test_no_run_is_best_among_settings_that_are_not_comparable() -> None:
+    run = make_run(400)
+    good, bad = wrong_at(run, set(), "good"), wrong_at(run, set(range(40)), "bad")
+    hot = in_setting(bad, temperature=1.0)
+    found = best.best_of([make_subject(good), make_subject(hot, index=1)])[0]
+    assert not found.best and found.other == ((1, "temperature"),)
+    words = found.words(["good", "bad"])
+    assert "good is highest and is not comparable with bad, which differs in temperature." in words
+    moved = replace(bad, fingerprint={**bad.fingerprint, "target_sha": "99" * 32})
+    assert best.differing(good, moved) == ["target_sha"]
+    assert best.differing(good, in_setting(bad, verify="threshold")) == ["verify"]
+    assert best.differing(good, in_setting(bad, k=3, quant="fp8", draft="other")) == []
+
+
+def test_a_failing_run_is_never_best_and_is_named() -> None:
+    run = make_run(400)
+    good, bad = wrong_at(run, set(), "good"), wrong_at(run, set(range(40)), "bad")
+    fails, passes = make_verdict(good, Outcome.FAIL), make_verdict(bad, Outcome.PASS)
+    found = best.best_of([make_subject(good, fails), make_subject(bad, passes, index=1)])[0]
+    assert (found.top, found.best, found.failed) == (1, False, (0,))
+    assert "left out, since the verdict is a fail: good" in found.words(["good", "bad"])
+    none = best.best_of([make_subject(good, fails), make_subject(bad, fails, index=1)])[0]
+    assert none.top is None and "no best run; left out" in none.words(["good", "bad"])
+    assert best.mentions([none], 0) == ""
+
+
+def test_runs_with_the_same_highest_value_share_it() -> None:
+    run = make_run(100)
+    three = [make_subject(replace(run, id=name), label=name, index=i) for i, name in enumerate("abc")]
+    words = best.best_of(three)[0].words(["a", "b", "c"])
+    assert "no best run. a, b and c share the highest." in words
+
+
+def test_a_comparison_of_other_settings_warns() -> None:
+    a = make_run(30)
+    b = in_setting(make_run(30, id="b"), temperature=1.0, draft="dspark-weak")
+    words = "the two runs differ in temperature and draft"
+    assert compare.warning(a, b).startswith(words) and compare.warning(a, in_setting(a, k=3, quant="fp8")) == ""
+    found = [make_subject(a), make_subject(b, index=1)]
+    assert words[1:] in Reader(render_page(found)).text and words in page_markdown(found)
+    weights = replace(a, fingerprint={**a.fingerprint, "draft_sha": "98" * 32})
+    assert "differ in draft" in compare.warning(a, weights)
+
+
+def test_a_picture_names_the_runs_that_it_leaves_out_and_why() -> None:
+    run = make_run(60)
+    baseline, curve = make_baseline(run), make_curve(RECORDED)
+    judged = make_subject(run, judge(run, baseline=baseline, golden=curve), label="a", baseline=baseline, golden=curve)
+    plain = make_run(60, 0)
+    own = replace(baseline, run_id=plain.id)
+    others = [
+        make_subject(plain, judge(plain, baseline=own, golden=None), label="b", index=1, baseline=own),
+        make_subject(run, None, label="c", index=2, baseline=baseline, golden=curve),
+        make_subject(run, judge(run, baseline=None, golden=None), label="d", index=3),
+    ]
+    loss, lengths = figures.loss([judged, *others]), figures.lengths([judged, *others])
+    assert loss is not None and lengths is not None
+    assert loss.note == "Not shown: b (it is the baseline). Not shown: c (not judged). Not shown: d (no baseline)."
+    assert "Not shown: b (K=0, nothing was drafted)" in lengths.note and "d (no golden at its K)" in lengths.note
+    alone = figures.loss([judged])
+    assert alone is not None and alone.note == ""
 
 
 @pytest.mark.stat

@@ -113,13 +113,13 @@ def test_a_golden_of_another_setting_is_not_comparable_and_not_drawn(run: Run) -
     assert one.view.value is None and not one.view.survival
     page = render(run, judge(run, baseline=None, golden=make_curve(other)), golden=make_curve(other))
     words = Reader(page).text
-    assert "golden not comparable: gradeschool-m3_dspark.yaml is of another task" in words
+    assert "golden not comparable: gradeschool-m3_dspark.yaml differs from this run in task" in words
     assert not re.search(r"<text[^>]*>golden", page)
     drawn = render(run, None, golden=make_curve(same))
     assert re.search(r"<text[^>]*>golden", drawn)
     (row,) = grid.rows([one], ())
     shown = dict(zip([name for name, _ in grid.columns([one])], row.entries, strict=True))["of the golden, %"]
-    assert (shown.text, shown.note) == ("not comparable", "golden of another task")
+    assert (shown.text, shown.note) == ("not comparable", "golden differs in task")
 
 
 def test_a_draft_that_never_proposed_is_said() -> None:
@@ -188,7 +188,10 @@ def test_a_run_without_a_gate_says_so(run: Run) -> None:
     ("value", "words"),
     [
         (None, "not recorded"),
-        ({}, "not recorded"),
+        ({}, "none"),
+        ([], "none"),
+        ("", "not recorded"),
+        ({"a": None, "b": {}, "c": []}, "a none, b none, c none"),
         (False, "no"),
         ({"a": False, "b": ""}, "a no, b absent"),
         (["\n"], "'\\n'"),

@@ -1,0 +1,132 @@
+"""The questions that a page answers, and what it says where nothing was compared."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import evalkit
+from evalkit.gate import judge
+from evalkit.records import Check, Outcome, Run
+from evalkit.report import cards, grid, tables
+from evalkit.sweep import HOLM
+from tests.evalkit.report.makers import RECORDED, make_baseline, make_curve, make_run, make_subject, make_verdict
+
+MAKERS = ("checked", "share_check", "_share")  # the functions of the gate that take a check's name first
+SOURCES = ("gate/*.py", "answers.py", "servercheck.py", "sweep.py")
+
+
+def gate_names() -> set[str]:
+    """Every check's name that the gate's source gives, the ends that are filled in left away."""
+    root = Path(evalkit.__file__).parent
+    found: set[str] = set()
+    for pattern in SOURCES:
+        for path in root.glob(pattern):
+            for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(call, ast.Call):
+                    found |= {name for node in _name_nodes(call) if (name := _text(node))}
+    return found | {HOLM}
+
+
+def _name_nodes(call: ast.Call) -> list[ast.expr]:
+    called = call.func.id if isinstance(call.func, ast.Name) else ""
+    if called == "Check":
+        return [k.value for k in call.keywords if k.arg == "name"]
+    return call.args[:1] if called in MAKERS else []
+
+
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+        return str(node.values[0].value)
+    return ""
+
+
+def test_every_check_of_the_gate_is_under_a_question() -> None:
+    names = gate_names()
+    assert {"accuracy", "accepted length", "accept rate by position", "reference ", "stop cut", "format"} <= names
+    assert names <= set(cards.QUESTION_OF), names - set(cards.QUESTION_OF)
+
+
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [("accept rate by position", cards.DRAFT), ("step counts", cards.DRAFT), ("reference SGLang", cards.ANSWERS),
+     ("floor", cards.ANSWERS), ("path mono", cards.EVIDENCE), ("something new", cards.EVIDENCE)],
+)  # fmt: skip
+def test_a_check_is_under_its_question(name: str, question: str) -> None:
+    check = Check(name=name, outcome=Outcome.PASS, expected="", found="", message="")
+    assert cards.question_of(check) == question
+
+
+def test_a_reason_has_number_interval_and_margin_however_long_its_message() -> None:
+    run = make_run(120, wrong=30)
+    verdict = judge(run, baseline=make_baseline(run), golden=make_curve(replace(RECORDED, accepted_length=5.5)))
+    reasons = [r for c in cards.cards(make_subject(run, verdict)) for r in c.reasons]
+    accuracy = next(r for r in reasons if r.startswith("accuracy: "))
+    length = next(r for r in reasons if r.startswith("accepted length: "))
+    assert all(word in accuracy for word in ("strict-match 0.", " pt, interval ", "(90 %)", "margin 1 pt"))
+    assert all(word in length for word in ("4.035 against golden 5.500", "90 % 0.714 .. 0.754", "a loss over 5 %"))
+
+
+def plain() -> Run:
+    return make_run(60, 0)
+
+
+def test_plain_decoding_never_goes_to_a_performance_run() -> None:
+    verdict = make_verdict(plain(), Outcome.PASS)
+    assert "performance run" not in cards.headline([make_subject(plain(), verdict)])
+    drafted = make_run(60)
+    assert "performance run" in cards.headline([make_subject(drafted, make_verdict(drafted, Outcome.PASS))])
+
+
+def test_a_run_that_is_the_baseline_says_so_and_answers_as_well_as_nothing() -> None:
+    run = plain()
+    own = replace(make_baseline(run), run_id=run.id)
+    s = make_subject(run, judge(run, baseline=own, golden=None), baseline=own)
+    card = cards.cards(s)[0]
+    assert card.outcome == cards.NOT_JUDGED and "this run is the baseline" in card.words
+    (row,) = grid.rows([s], ())
+    shown = dict(zip([name for name, _ in grid.columns([s])], row.entries, strict=True))
+    assert shown["difference to baseline, pt"].text == "is the baseline"
+
+
+def test_what_was_there_and_not_judged_is_not_called_absent() -> None:
+    run = make_run(60)
+    base, curve = make_baseline(run), make_curve(RECORDED)
+    answers, draft, _ = cards.cards(make_subject(run, None, baseline=base, golden=curve))
+    assert "the difference was not judged" in answers.words and base.source in answers.words
+    assert "the difference was not judged" in draft.words and f"{RECORDED.accepted_length:.3f}" in draft.words
+    answers, draft, _ = cards.cards(make_subject(run, None))
+    assert "compared with no baseline" in answers.words and "compared with no golden" in draft.words
+
+
+def test_nothing_scored_is_not_nothing_in_common() -> None:
+    run = make_run(20)
+    dead = replace(run, samples=tuple(replace(s, error="refused", scores={}) for s in run.samples))
+    s = make_subject(dead, None, baseline=make_baseline(run))
+    (row,) = grid.rows([s], ())
+    assert "no scored answer" in {e.note for e in row.entries}
+    words = [cell for line in tables.score_table(dead, s.partner).rows for cell in line]
+    assert "no scored answer" in words and "no question in common" not in words
+
+
+def test_a_caption_says_what_a_number_is() -> None:
+    found = []
+    for i, (heat, draft) in enumerate([(0.0, "dspark"), (1.0, "dspark"), (0.0, "dspark-weak")]):
+        run = make_run(20, id=f"run {i}")
+        found.append(make_subject(replace(run, cell={**run.cell, "temperature": heat, "draft": draft}), index=i))
+    names = {m.name for m in grid.matrices(grid.rows(found, ()))}
+    assert names == {"dspark temperature 0", "dspark temperature 1", "dspark-weak temperature 0"}
+
+
+def test_a_golden_that_differs_is_said_in_english() -> None:
+    run = make_run(20)
+    forced = replace(run, cell={**run.cell, "verify": "forced", "forced_length": 3.0})
+    marks = {k: run.fingerprint[k] for k in ("target_sha", "task_sha", "draft_width", "temperature")}
+    s = make_subject(forced, None, golden=make_curve(replace(RECORDED, fingerprint=marks)))
+    assert s.golden_differs == "verify rule and forced length"
+    assert s.view.missing[0].endswith("differs from this run in verify rule and forced length")
