@@ -13,8 +13,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from evalkit.errors import EvalkitError
 from evalkit.serve.errors import ApiError
+from evalkit.serve.schema import kind
 
 PLAIN = "plain"
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")  # OpenAI's
 
 
 class ChatTemplate:
@@ -56,16 +58,21 @@ def _message(i: int, message: Mapping[str, Any]) -> dict[str, Any]:
     """A message with its content as one text."""
     role, content = message.get("role"), message.get("content")
     where = f"messages.{i}"
-    if not isinstance(role, str) or not role:
-        raise ApiError(400, f"{where}.role is missing", param=where)
+    if role not in ROLES:
+        found = "is missing" if role is None else f"is {role[:40]!r}" if isinstance(role, str) else f"is {kind(role)}"
+        raise ApiError(400, f"{where}.role {found}; use one of {', '.join(ROLES)}", param=f"{where}.role")
     if content is None:
+        if role != "assistant" or not message.get("tool_calls"):  # a call of tools may come without words
+            raise ApiError(400, f"{where}.content is missing", param=f"{where}.content")
         content = ""
     if isinstance(content, list):
         if not all(isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in content):
-            raise ApiError(400, f"{where}.content has a part that is not text", param=where)
+            raise ApiError(400, f"{where}.content has a part that is not text", param=f"{where}.content")
         content = "".join(p["text"] for p in content)
     if not isinstance(content, str):
-        raise ApiError(400, f"{where}.content is neither a text nor a list of texts", param=where)
+        raise ApiError(
+            400, f"{where}.content is {kind(content)}, it must be a text or a list of texts", param=f"{where}.content"
+        )
     return {**message, "content": content}
 
 

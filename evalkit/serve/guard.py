@@ -94,6 +94,10 @@ class Guard:
         if size > self._max_body:
             raise ApiError(413, f"the body has more than {self._max_body} bytes", code="body_too_large")
         body: bytes | None = b"".join(parts)
+        try:
+            body.decode()  # json would take a guess, UTF-16 for one
+        except UnicodeDecodeError as e:
+            raise ApiError(400, f"the body is not UTF-8: byte {e.start} is 0x{body[e.start]:02x}") from None
 
         async def again() -> Message:
             nonlocal body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, PlainValidator, model_validator
 
 from engine.api import SamplingParams
 from engine.config import nearest
@@ -22,8 +22,50 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 IGNORED = ("user", "metadata", "store", "service_tier", "request_id", "safety_identifier", "prompt_cache_key")
 
+MAX_STOPS = 64
+KINDS = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "an object",
+}  # fmt: skip
+
 Id = Annotated[int, Field(ge=0)]
-Text = Annotated[str, Field(max_length=4 * 2**20)]
+
+
+def kind(value: Any) -> str:
+    """What a JSON value is, in plain words."""
+    return KINDS.get(type(value), "null")
+
+
+def _prompt(given: Any) -> Any:
+    """A text, a list of texts, a list of ids, or a list of such lists; ids are compared with the vocabulary later."""
+    wanted = "give a text, a list of texts, token ids, or a list of lists of token ids"
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, list):
+        raise ValueError(f"is {kind(given)}; {wanted}")
+    if not given:
+        raise ValueError(f"is an empty list; {wanted}")
+    kinds = {kind(one) for one in given}
+    if kinds in ({"a text"}, {"a whole number"}):
+        return given
+    if kinds != {"a list"}:
+        raise ValueError(f"is a list that holds {' and '.join(sorted(kinds))}; {wanted}")
+    for i, one in enumerate(given):
+        if odd := sorted({kind(token) for token in one} - {"a whole number"}):
+            raise ValueError(f"holds {odd[0]} in list {i}; {wanted}")
+    return given
+
+
+def _stop(given: Any) -> Any:
+    """A text or a list of texts."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, list):
+        raise ValueError(f"is {kind(given)}; give a text or a list of texts")
+    if odd := sorted({kind(one) for one in given} - {"a text"}):
+        raise ValueError(f"holds {odd[0]}; give a text or a list of texts")
+    if len(given) > MAX_STOPS:
+        raise ValueError(f"has {len(given)} texts, at most {MAX_STOPS} are taken")
+    return given
 
 
 class StreamOptions(BaseModel):
@@ -44,8 +86,8 @@ class Body(BaseModel):
     top_p: float = 1.0
     top_k: Annotated[int, Field(ge=-1)] = 0  # -1 and 0 are off
     seed: int | None = None
-    stop: str | Annotated[list[str], Field(max_length=64)] = Field(default_factory=list)
-    stop_token_ids: Annotated[list[Id], Field(max_length=64)] = Field(default_factory=list)
+    stop: Annotated[str | list[str], PlainValidator(_stop)] = Field(default_factory=list)
+    stop_token_ids: Annotated[list[Id], Field(max_length=MAX_STOPS)] = Field(default_factory=list)
     ignore_eos: bool = False
     stream: bool = False
     stream_options: StreamOptions = Field(default_factory=StreamOptions)
@@ -89,7 +131,7 @@ class Body(BaseModel):
 class CompletionBody(Body):
     """POST /v1/completions."""
 
-    prompt: Text | Annotated[list[Text] | list[Id] | list[list[Id]], Field(min_length=1)]
+    prompt: Annotated[str | list[str] | list[int] | list[list[int]], PlainValidator(_prompt)]
     echo: bool = False
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
 
@@ -105,7 +147,7 @@ class CompletionBody(Body):
 class ChatBody(Body):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1), FailFast()]
     max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: bool = False
     add_generation_prompt: bool = True
@@ -116,7 +158,7 @@ class TokenizeBody(BaseModel):
     """POST /tokenize, as vLLM has it."""
 
     model_config = ConfigDict(strict=True)
-    prompt: Text
+    prompt: str
     add_special_tokens: bool = False
 
 
@@ -124,4 +166,4 @@ class DetokenizeBody(BaseModel):
     """POST /detokenize, as vLLM has it."""
 
     model_config = ConfigDict(strict=True)
-    tokens: list[Id]
+    tokens: Annotated[list[int], FailFast()]

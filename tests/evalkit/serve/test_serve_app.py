@@ -227,6 +227,66 @@ def test_what_cannot_be_done_is_a_400_in_one_line(served: Served, body: dict[str
     assert said in error(served[0].post("/v1/completions", json=body), 400)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "prompt is missing"),
+        ({"prompt": None}, "prompt is missing"),
+        ({"prompt": []}, "prompt is an empty list; give a text, a list of texts, token ids"),
+        ({"prompt": 3}, "prompt is a whole number; give a text"),
+        ({"prompt": ["a", 3]}, "prompt is a list that holds a text and a whole number; give a text"),
+        ({"prompt": [True]}, "prompt is a list that holds true or false; give"),
+        ({"prompt": [[1], [2, 3.5]]}, "prompt holds a number in list 1; give"),
+        ({"prompt": [-1]}, "the prompt holds the id -1, the vocabulary has 0 to"),
+        ({"prompt": "a", "stop": 3}, "stop is a whole number; give a text or a list of texts"),
+        ({"prompt": "a", "stop": ["a", 3]}, "stop holds a whole number; give a text or a list of texts"),
+        ({"prompt": "a", "stop": ["a"] * 65}, "stop has 65 texts, at most 64 are taken"),
+        ({"prompt": "a", "max_tokens": 1.5}, "max_tokens is a number, it must be a whole number"),
+        ({"prompt": "a", "max_tokens": -1}, "max_tokens is too small, it must be at least 0"),
+        ({"prompt": "a", "logprobs": 99}, "logprobs is too large, it must be at most 20"),
+        ({"prompt": "a", "temperature": "hot"}, "temperature is a text, it must be a number"),
+        ({"prompt": "a", "stream": "yes"}, "stream is a text, it must be true or false"),
+        ({"prompt": "a", "model": 3}, "model is a whole number, it must be a text"),
+        ({"prompt": "a", "stop_token_ids": [1] * 65}, "stop_token_ids has too many entries, at most 64 are taken"),
+        ({"prompt": "a", "stop_token_ids": [-1]}, "stop_token_ids.0 is too small, it must be at least 0"),
+        ({"prompt": "a", "stop_token_ids": 3}, "stop_token_ids is a whole number, it must be a list"),
+        ({"prompt": "a", "stream_options": []}, "stream_options is a list, it must be an object"),
+        ({"prompt": "a", "stream_options": {"usage": True}}, "stream_options.usage is unknown; leave it away"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_a_field_is_said_in_plain_words(served: Served, body: dict[str, Any], said: str) -> None:
+    raw, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+    response = served[0].post("/v1/completions", content=raw, headers=headers)
+    assert error(response, 400).startswith(said)
+    assert response.json()["error"]["param"] == said.removeprefix("the ").split()[0]
+
+
+def test_a_body_of_a_million_mistakes_is_refused_for_its_first(served: Served) -> None:
+    said = error(served[0].post("/v1/chat/completions", json={"messages": [3] * 500_000}), 400)
+    assert said == "messages.0 is a whole number, it must be an object"
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"", "the body is empty; send a JSON object"),
+        (b"{", "the body is not JSON: Expecting property name"),
+        (b"[1]", "the body is not a JSON object"),
+        (b"3", "the body is not a JSON object"),
+        (b"\xff\xfe", "the body is not UTF-8: byte 0 is 0xff"),
+        (b'{"prompt": "\xe9"}', "the body is not UTF-8: byte 12 is 0xe9"),
+        (b"[" * 200_000, "the body has too many lists or objects inside each other"),
+        (b'{"seed": %s}' % (b"1" * 5000), "the body cannot be read: Exceeds the limit"),
+    ],
+    ids=range(8),
+)
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
+def test_a_body_that_cannot_be_read_is_told_why(served: Served, path: str, raw: bytes, said: str) -> None:
+    response = served[0].post(path, content=raw, headers={"Content-Type": "application/json"})
+    assert error(response, 400).startswith(said)
+
+
 @pytest.mark.parametrize("raw", [b"", b"{", b"[1]", b'"a"', b"\xff\xfe", b'{"prompt": "\\ud800"}', b"[" * 100_000])
 def test_bad_json_is_a_400(served: Served, raw: bytes) -> None:
     error(served[0].post("/v1/completions", content=raw, headers={"Content-Type": "application/json"}), 400)

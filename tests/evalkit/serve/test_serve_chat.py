@@ -64,6 +64,29 @@ def test_messages_that_are_none(tmp_path: Path, message: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize(
+    ("message", "said", "param"),
+    [
+        ({"content": "a"}, "messages.0.role is missing; use one of system", "messages.0.role"),
+        ({"role": "bogus", "content": "a"}, "messages.0.role is 'bogus'; use one of system", "messages.0.role"),
+        ({"role": ["user"], "content": "a"}, "messages.0.role is a list; use one of system", "messages.0.role"),
+        ({"role": "user"}, "messages.0.content is missing", "messages.0.content"),
+        ({"role": "assistant", "content": None}, "messages.0.content is missing", "messages.0.content"),
+        ({"role": "user", "content": 3}, "messages.0.content is a whole number, it must be", "messages.0.content"),
+    ],
+    ids=str,
+)
+def test_what_a_message_lacks_is_named(tmp_path: Path, message: dict[str, Any], said: str, param: str) -> None:
+    with pytest.raises(ApiError) as e:
+        ChatTemplate(tmp_path, "plain").prompt([message], {})
+    assert e.value.message.startswith(said) and e.value.param == param
+
+
+def test_a_call_of_tools_may_come_without_words(tmp_path: Path) -> None:
+    said = [*USER, {"role": "assistant", "content": None, "tool_calls": [{}]}, {"role": "tool", "content": "c"}]
+    assert ChatTemplate(tmp_path, "plain").prompt(said, {}) == "ab\n\n\n\nc"
+
+
+@pytest.mark.parametrize(
     "text", ["{{ raise_exception('roles must alternate') }}", "{{ ''.__class__.__mro__ }}", "{{ messages + 3 }}"]
 )
 def test_a_template_that_refuses_is_a_400_and_reaches_nothing_of_python(tmp_path: Path, text: str) -> None:
