@@ -133,7 +133,7 @@ def run(
     server_program: server.Program = "",
     server_arg: server.ServerArg = None,
     server_env: server.ServerEnv = None,
-    start_timeout: server.StartTimeout = 1800.0,
+    start_timeout: server.StartTimeout = None,
     trust_remote_code: server.RemoteCode = False,
     smoke: server.Smoke = True,
 ) -> None:

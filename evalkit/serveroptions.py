@@ -36,7 +36,7 @@ GraphSizes = Annotated[str, typer.Option("--graph-sizes", metavar="N,...", help=
 Program = Annotated[str, typer.Option("--server-program", help="Server: command in place of the engine's own.")]
 ServerArg = Annotated[list[str] | None, typer.Option("--server-arg", help="Server: argument passed on as it is; repeat.")]  # fmt: skip # noqa: E501
 ServerEnv = Annotated[list[str] | None, typer.Option("--server-env", metavar="NAME=VALUE", help="Server: variable set for it; repeat.")]  # fmt: skip # noqa: E501
-StartTimeout = Annotated[float, typer.Option("--start-timeout", help="Server: seconds until it must be ready.")]
+StartTimeout = Annotated[float | None, typer.Option("--start-timeout", help="Server: seconds until it must be ready.  [default: 1800, or 30 with --base-url]")]  # fmt: skip # noqa: E501
 RemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Server: let it run code of the checkpoint.")]
 
 Smoke = Annotated[bool, typer.Option("--smoke/--no-smoke", help="Server: end where the first answers are too wrong.")]

@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evalkit.errors import EvalkitError
 from evalkit.servers.process import Process, free_port, start
 from evalkit.servers.profile import Profile, refuse_forced
 from evalkit.servers.spec import ServerSpec
@@ -30,6 +32,15 @@ def command(cell: Cell, spec: ServerSpec, profile: Profile) -> list[str]:
     return [*out, *profile.quant.get(cell.quant, ()), *spec.args]
 
 
+def _need(module: str, profile: Profile) -> None:
+    """The package of a `python -m MODULE` command must be in this Python."""
+    package = module.partition(".")[0]
+    if find_spec(package) is None:
+        raise EvalkitError(f"{profile.name} is not installed in {sys.executable}",
+                           f"install {profile.name} there, give its command with --server-program, or start it and "
+                           "give --base-url")  # fmt: skip
+
+
 def served_name(cell: Cell) -> str:
     """The model's name in requests."""
     return (cell.server.served_name if cell.server else "") or cell.target
@@ -46,5 +57,8 @@ def launch(cell: Cell, spec: ServerSpec, profile: Profile, log: Path) -> tuple[P
     """Starts the server of a cell; gives the process and the spec with its address. It is not ready yet."""
     spec = replace(spec, port=spec.port or free_port(spec.host))
     env = environment(spec, profile)
-    process = start(command(cell, spec, profile), name=profile.name, log=log, env=env)
+    words = command(cell, spec, profile)
+    if words[:2] == [sys.executable, "-m"] and not spec.program:
+        _need(words[2], profile)
+    process = start(words, name=profile.name, log=log, env=env)
     return process, replace(spec, base_url=f"http://{spec.host}:{spec.port}/v1")

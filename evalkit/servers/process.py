@@ -126,7 +126,9 @@ def wait_ready(
             return
         if now - began > timeout:
             tail = f"; its log ends: {process.last_line()}" if process else ""
-            fix = "raise --start-timeout, or look at the server's log" if process else "start it, or correct --base-url"
+            fix = "start it, correct --base-url, or raise --start-timeout"
+            if process:
+                fix = "raise --start-timeout, or look at the server's log"
             raise EvalkitError(f"{name} is not ready after {timeout:.0f} s ({why}){tail}", fix)
         if now - said >= SAY_EVERY:
             said = now

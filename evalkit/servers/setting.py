@@ -7,7 +7,7 @@ What a server does not tell is not compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +107,7 @@ def stored_faults(run: Run) -> list[str]:
     return out + drafted_words(run)
 
 
-def drafted_words(run: Run) -> Sequence[str]:
+def drafted_words(run: Run) -> list[str]:
     """The drafts that a server made at K=0, by its counters or its replies."""
     told = run.counters.get("drafted")
     if run.cell.get("k") != 0 or not isinstance(told, Mapping):

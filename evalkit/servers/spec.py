@@ -18,6 +18,7 @@ ENDPOINTS = ("completions", "chat", "generate")
 THINKING = ("server", "on", "off")
 METHODS = ("dspark", "eagle3", "mtp", "ngram", "draft_model", "none")
 HIDDEN = "***"
+START_TIMEOUT = 1800.0
 _SECRET = re.compile(r"(api[-_]?key|token|secret|password|authorization)", re.IGNORECASE)
 _NUMBER = re.compile(r"(max|num|batched|draft|total|prompt)[-_\w]*tokens|tokenizer|token_id", re.IGNORECASE)
 
@@ -56,7 +57,7 @@ class ServerSpec:
     program: str = ""  # in place of the engine's own command
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
-    start_timeout: float = 1800.0
+    start_timeout: float | None = None  # until it must be ready; None: see `patience`
     remote_code: bool = False
     smoke: bool = True  # end the run where its first answers are far worse than expected
 
@@ -70,7 +71,8 @@ class ServerSpec:
             if getattr(self, name) < low:
                 raise EvalkitError(f"--{name.replace('_', '-')} is {getattr(self, name)}", f"give at least {low}")
         for name in ("request_timeout", "stall_timeout", "start_timeout"):
-            if not 0 < getattr(self, name) < 1e7:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1e7:
                 raise EvalkitError(f"--{name.replace('_', '-')} is {getattr(self, name)}", "give seconds above 0")
         if not 0 < self.memory_share <= 1:
             raise EvalkitError(f"--memory-share is {self.memory_share}", "give a fraction of 1")
@@ -85,6 +87,13 @@ class ServerSpec:
     def root(self) -> str:
         """The server's address without /v1, for the pages that are not OpenAI's."""
         return self.base_url.rstrip("/").removesuffix("/v1")
+
+    def patience(self, *, starting: bool) -> float:
+        """Seconds until the server must be ready: half an hour for one that is started, `grace` for one that is
+        there, unless `start_timeout` says it."""
+        if self.start_timeout is not None:
+            return self.start_timeout
+        return START_TIMEOUT if starting else self.grace
 
     def extra(self) -> dict[str, Any]:
         """`extra_body` as an object."""

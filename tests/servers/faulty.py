@@ -59,6 +59,7 @@ class State:
     die_after: int = 0
     started: float = field(default_factory=time.time)
     asked: Counter[str] = field(default_factory=Counter)
+    pages: Counter[str] = field(default_factory=Counter)  # times that each path was asked
     counts: list[Counter[str]] = field(default_factory=list)
     pushed: tuple[float, list[Counter[str]]] = (0.0, [])
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -143,6 +144,8 @@ async def _answer(
     kind = state.kinds[draw(state.seed, prompt, number, "kind") % len(state.kinds)] if unlucky else ""
     if kind == "stall" and not body.get("stream"):
         kind = "timeout"
+    if probing and draw(state.seed, prompt, number, "probe") / 2**64 < state.unlucky:
+        kind = "500"
     if kind:
         state.faults[kind] += 1
     if kind in ("429", "500", "503"):
@@ -336,9 +339,19 @@ async def control(request: web.Request) -> web.Response:
                               "asked": sum(state.asked.values())})  # fmt: skip
 
 
+@web.middleware
+async def unlucky_pages(request: web.Request, handler: Any) -> web.StreamResponse:
+    state: State = request.app["state"]
+    state.pages[request.path] += 1
+    drawn = draw(state.seed, request.path, state.pages[request.path], "page") / 2**64
+    if request.method == "GET" and request.path != "/metrics" and drawn < state.unlucky:
+        return web.Response(status=500, text="out of luck")
+    return await handler(request)
+
+
 def make_app(state: State) -> web.Application:
     state.reset()
-    app = web.Application()
+    app = web.Application(middlewares=[unlucky_pages])
     app["state"] = state
     app.router.add_post("/v1/completions", complete)
     app.router.add_post("/v1/chat/completions", complete)

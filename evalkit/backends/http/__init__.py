@@ -64,8 +64,9 @@ class Http:
         self._tokenizer = _tokenizer(cell)
         self._counters: dict[str, Any] = {}
         wanted = served_name(cell)
-        patience = spec.start_timeout if process is not None else spec.grace
-        wait_ready(process, lambda: self._run(lambda c: not_ready(c, wanted, self.endpoint)), timeout=patience,
+        starting = process is not None
+        wait_ready(process, lambda: self._run(lambda c: not_ready(c, wanted, self.endpoint, starting=starting)),
+                   timeout=spec.patience(starting=starting),
                    name=f"the {profile.name} server at {spec.base_url}")  # fmt: skip
         try:
             self._found = self._run(self._probe)

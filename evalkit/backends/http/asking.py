@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +11,10 @@ from engine.api import Request, SamplingParams
 from evalkit.backends.http.answer import Answer
 from evalkit.backends.http.body import body_of
 from evalkit.backends.http.client import Client
-from evalkit.backends.http.retry import Faults, with_retries
+from evalkit.backends.http.errors import RETRIABLE
+from evalkit.backends.http.retry import Faults, backoff, with_retries
+
+PAGE_WAIT = 0.1  # seconds before the first repetition: a page that a server never has would else cost a run's start
 
 
 async def ask(client: Client, sent: Mapping[str, Any], endpoint: str) -> Answer:
@@ -21,6 +26,19 @@ async def ask(client: Client, sent: Mapping[str, Any], endpoint: str) -> Answer:
     answer, _ = await with_retries(lambda: client.ask(sent, endpoint), retries=client.spec.retries, seed=0,
                                    faults=Faults(), alive=stays_gone)  # fmt: skip
     return answer
+
+
+async def page(
+    client: Client, path: str, sent: Mapping[str, Any] | None = None, *, follow: bool = True
+) -> tuple[int, str]:  # fmt: skip
+    """As Client.page, sent again after a status that may pass. What it is at last is what is given."""
+    rng = random.Random(0)
+    for number in range(client.spec.retries + 1):
+        status, text = await client.page(path, sent, follow=follow)
+        if status not in RETRIABLE or number == client.spec.retries:
+            break
+        await asyncio.sleep(backoff(number + 1, rng, first=PAGE_WAIT))
+    return status, text
 
 
 def body(

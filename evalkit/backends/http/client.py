@@ -12,7 +12,7 @@ import aiohttp
 
 from evalkit.backends.http.answer import Answer, Stream, read_json, read_reply
 from evalkit.backends.http.body import PATHS
-from evalkit.backends.http.errors import Trouble, of_status
+from evalkit.backends.http.errors import Trouble, of_status, redirect
 from evalkit.backends.http.secret import Secret
 from evalkit.servers.spec import ServerSpec
 
@@ -90,22 +90,33 @@ class Client:
         return Trouble("connection reset", words)
 
     async def _good(self, reply: aiohttp.ClientResponse) -> None:
+        if 300 <= reply.status < 400:
+            raise redirect(reply.headers.get("Location", ""))
         if reply.status >= 300:
             body = (await _whole(reply)).decode("utf-8", "replace")
             raise of_status(reply.status, self.key.hide(body), reply.headers.get("Retry-After"))
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Any:
         assert self._session is not None
-        return self._session.post(self.root + path, data=json.dumps(body).encode(),
+        return self._session.post(self.root + path, data=json.dumps(body).encode(), allow_redirects=False,
                                   headers={"Content-Type": "application/json"})  # fmt: skip
 
-    async def page(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, str]:
-        """(status, text) of another page; (0, why) where it could not be had."""
+    async def page(
+        self, path: str, body: Mapping[str, Any] | None = None, *, follow: bool = True
+    ) -> tuple[int, str]:  # fmt: skip
+        """(status, text) of another page; (0, why) where it could not be had. With follow=False the text of a
+        redirect is where it leads to."""
         assert self._session is not None
         try:
             async with asyncio.timeout(PAGE_TIMEOUT):
-                call = self._session.get(self.root + path) if body is None else self._post(path, body)
+                call = (
+                    self._session.get(self.root + path, allow_redirects=follow)
+                    if body is None
+                    else self._post(path, body)
+                )
                 async with call as reply:
+                    if not follow and 300 <= reply.status < 400:
+                        return reply.status, reply.headers.get("Location", "")
                     return reply.status, (await _whole(reply)).decode("utf-8", "replace")
         except (aiohttp.ClientError, OSError, TimeoutError) as e:
             return 0, self.key.hide(plain(e))

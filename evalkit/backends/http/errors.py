@@ -28,6 +28,11 @@ class ServerGone(EvalkitError):
     """The server does not come back. What is finished is stored; the same command goes on."""
 
 
+def redirect(place: str) -> Trouble:
+    """A redirect is not followed: a POST would become a GET of another page."""
+    return Trouble("redirect", f"it redirects to {place or 'nowhere'}", again=False)
+
+
 def of_status(status: int, body: str, retry_after: str | None) -> Trouble:
     """The Trouble of an HTTP status that is no success. Raises EvalkitError for one that no request can pass."""
     short = " ".join(body.split())[:200]

@@ -9,11 +9,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urljoin
 
 from evalkit.backends.http.answer import Answer
-from evalkit.backends.http.asking import ask, body
+from evalkit.backends.http.asking import ask, body, page
 from evalkit.backends.http.client import Client
-from evalkit.backends.http.errors import Trouble
+from evalkit.backends.http.errors import RETRIABLE, Trouble, redirect
 from evalkit.backends.http.sampling import probe_sampling
 from evalkit.errors import EvalkitError
 from evalkit.servers.per_request import drafts_told
@@ -22,6 +23,7 @@ from evalkit.servers.profile import Profile, forced_by_server
 ASKED = "What is 17 + 25? Answer with the number."
 TEXTS = ("A red house.", "Seven birds fly over the lake at noon.")
 NO_SPECIAL = "0 special tokens"
+MALFORMED = 3  # replies in a row that can't be read, after which a server is taken to give no others
 ROOM = 64  # tokens in which thinking shows
 
 
@@ -51,29 +53,57 @@ def switches(on: bool) -> list[dict[str, Any]]:
     ]
 
 
-async def not_ready(client: Client, wanted: str, endpoint: str) -> str:
-    """ "" when a model is listed and gives a token, else why not. A 200 of /health is no sign of either."""
-    try:
-        model = await find_model(client, wanted)
-        await client.ask(body(endpoint, model, "Hello", 1), endpoint)
-    except Trouble as e:
-        return str(e)
-    return ""
+async def not_ready(client: Client, wanted: str, endpoint: str, *, starting: bool = True) -> str:
+    """ "" when a model is listed and gives a token, else why not. A 200 of /health is no sign of either.
+
+    Of a server that was there already (starting=False) a fault that no waiting mends is raised as EvalkitError: an
+    address of something else, a request that is refused.
+    """
+    for left in reversed(range(MALFORMED)):
+        try:
+            model = await find_model(client, wanted)
+            await client.ask(body(endpoint, model, "Hello", 1), endpoint)
+        except Trouble as e:
+            if starting:
+                return str(e)
+            if not e.again and e.after <= 0:
+                raise _permanent(client, e) from None
+            if e.kind != "bad reply":
+                return str(e)
+            if not left:  # once may be a fault of the moment
+                raise _permanent(client, e) from None
+            continue
+        return ""
+    raise AssertionError("unreachable")
+
+
+def _permanent(client: Client, e: Trouble) -> EvalkitError:
+    fix = "correct --base-url: it must be the address of a server in OpenAI's form"
+    if e.kind == "redirect":
+        fix = "give that address with --base-url"
+    elif e.kind.startswith("HTTP 4") and e.kind != "HTTP 404":
+        fix = "look at --endpoint, --extra-body and the server's log: it refuses the request"
+    return EvalkitError(f"the server at {client.spec.base_url} can't be used ({e})", fix)
 
 
 async def find_model(client: Client, wanted: str, pages: dict[str, Any] | None = None) -> str:
     """The id under which the server knows the model. Raises Trouble while it lists none. `pages` gets its entry."""
-    status, text = await client.page("/v1/models")
+    status, text = await page(client, "/v1/models", follow=False)
     if status in (401, 403):
         raise EvalkitError(f"the server refuses the key (HTTP {status})",
                            "set the variable that --api-key-env names, or give --api-key-file")  # fmt: skip
+    if 300 <= status < 400:
+        raise redirect(urljoin(f"{client.root}/v1/models", text).rstrip("/").removesuffix("/models"))
     if status != 200:
-        raise Trouble("no model", f"/v1/models gives {f'HTTP {status}' if status else text[:120]}", gone=not status)
+        words = f"/v1/models gives {f'HTTP {status}' if status else text[:120]}"
+        again = status < 400 or status >= 500 or status in RETRIABLE
+        raise Trouble("no model" if again else f"HTTP {status}", words, again=again, gone=not status)
     try:
         listed = {str(m["id"]): m for m in json.loads(client.key.hide(text))["data"]}
         ids = list(listed)
     except (ValueError, KeyError, TypeError):
-        raise Trouble("no model", "/v1/models is not in OpenAI's form") from None
+        what = "an HTML page" if text.lstrip()[:1] == "<" else f"{' '.join(text.split())[:60]!r}"
+        raise Trouble("no model", f"/v1/models is not in OpenAI's form but {what}", again=False) from None
     if not ids:
         raise Trouble("no model", "/v1/models lists none yet")
     for same in (lambda i: i == wanted, lambda i: i.rstrip("/").split("/")[-1] == wanted.rstrip("/").split("/")[-1]):
@@ -108,7 +138,7 @@ async def probe(
 
 async def _version(client: Client, profile: Profile, found: Found) -> None:
     for path in ("/server_info", "/get_server_info", "/version", "/props"):
-        status, text = await client.page(path)
+        status, text = await page(client, path)
         try:
             told = json.loads(client.key.hide(text)) if status == 200 else None
         except ValueError:
@@ -173,9 +203,9 @@ async def prompt_ids(client: Client, model: str, text: str, endpoint: str) -> tu
         else [{"model": model, "prompt": text}, {"content": text, "add_special": True}]
     )  # fmt: skip
     for sent in bodies:
-        status, page = await client.page("/tokenize", sent)
+        status, text = await page(client, "/tokenize", sent)
         try:
-            ids = json.loads(page).get("tokens") if status == 200 else None
+            ids = json.loads(text).get("tokens") if status == 200 else None
         except (ValueError, AttributeError):
             ids = None
         if isinstance(ids, list) and ids and all(type(i) is int for i in ids):
