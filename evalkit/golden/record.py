@@ -15,6 +15,7 @@ from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, Curve, GoldenValue
 from evalkit.golden.read import read_curve
 from evalkit.golden.sidecar import evidence_path, sidecar_text, write_together
 from evalkit.records import Run
+from evalkit.servers.setting import stored_faults
 
 STEPS = "steps"  # an AcceptanceStats.source that knows every verify step
 NEVER_WORKED = 1.05  # a draft whose accepted length may be this low is no golden
@@ -110,6 +111,8 @@ def _refuse_no_evidence(run: Run, found: AcceptanceStats) -> None:
     """Of a server: counts that are doubtful, or too short to show how far they are from another run's."""
     if "server" not in run.cell:
         return
+    if faults := stored_faults(run):
+        raise EvalkitError(f"run {run.id}: {'; '.join(faults)}: no golden", "run again with the server's own setting")
     if found.problems:
         raise EvalkitError(f"run {run.id} has doubtful acceptance ({found.problems[0]}): no golden",
                            "see the gate's check `acceptance source`, and run again")  # fmt: skip

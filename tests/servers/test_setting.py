@@ -13,6 +13,7 @@ from evalkit.baseline import record_baseline
 from evalkit.config import TARGETS, Cell
 from evalkit.errors import EvalkitError
 from evalkit.gate import judge
+from evalkit.golden import record_curve
 from evalkit.records import Outcome
 from evalkit.run import run_cell
 from evalkit.servers.per_request import drafts_told
@@ -142,3 +143,10 @@ def test_what_acceptance_is_not_told_is_said_only_where_none_is(faulty, sums, tm
     for page, noted in (("vllm", False), ("none", True)):
         run = run_cell(cell_of(faulty(page=page), sums(4), engine="openai"), runs_dir=tmp_path / page)
         assert any(words in note for note in run.provenance["notes"]) is noted
+
+
+def test_a_stored_run_whose_server_told_another_k_is_no_golden(faulty, sums, tmp_path):
+    run = run_cell(cell_of(faulty(), sums(12), engine="openai"), runs_dir=tmp_path / "runs")
+    other = replace(run, provenance={**run.provenance, "flags": {"k": "7"}})
+    with pytest.raises(EvalkitError, match="told k 7, the run says 4: no golden"):
+        record_curve([other], tmp_path / "g.yaml")
