@@ -20,7 +20,7 @@ QUESTION_OF = {  # of every check; a name with a space at its end is of all chec
     "draft": DRAFT, "acceptance": DRAFT, "real acceptance": DRAFT, "acceptance source": DRAFT, "step counts": DRAFT,
     "accepted length": DRAFT, "accepted drafts distribution": DRAFT, "accept rate by position": DRAFT,
     "completeness": EVIDENCE, "requests": EVIDENCE, "truncation": EVIDENCE, "stop cut": EVIDENCE, "score": EVIDENCE,
-    "baseline floor": EVIDENCE, "age": EVIDENCE, "path ": EVIDENCE, "sweep": EVIDENCE,
+    "baseline floor": EVIDENCE, "age": EVIDENCE, "path ": EVIDENCE, "sweep": EVIDENCE, "served setting": EVIDENCE,
 }  # fmt: skip
 COMPARES = ("accuracy", "reference ", "floor", "lossless")  # without one of these nothing says how well it answers
 _WORD = {Outcome.PASS: "Yes", Outcome.FAIL: "No", Outcome.INCONCLUSIVE: "Can't tell yet"}
