@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evalkit.marked import between
 from tools.report import FLAGS, ROOT, SWEEP, browser, run_of
 
 MANY = 100_000
@@ -100,10 +101,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def with_table(document: str, told: str) -> str:
     """The document with the table between its two marks, in place of the one before."""
-    head, mark, rest = document.partition(BEGIN)
-    if not mark or END not in rest:
-        raise SystemExit(f"{DOCUMENT} has no place for the table: expected {BEGIN} and {END}")
-    return f"{head}{BEGIN}\n\n{told}\n{END}{rest.partition(END)[2]}"
+    try:
+        return between(document, (BEGIN, END), f"\n{told}")
+    except ValueError as e:
+        raise SystemExit(f"{DOCUMENT} has no place for the table: it {e}") from None
 
 
 def copies(source: Path, count: int, folder: Path) -> Path:

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from evalkit.marked import between
+
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = Path("reports") / "readme-eval.txt"
 COMMAND = "make eval K=7 QUANT=nvfp4"
@@ -129,11 +131,10 @@ PARTS = {"eval-output": eval_output, "tree": tree, "make-table": make_table, "cl
 def rendered(text: str) -> str:
     """The README with every generated part made anew."""
     for name, make in PARTS.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", flags=re.DOTALL)
-        if len(pattern.findall(text)) != 1:
-            raise SystemExit(f"README.md needs exactly one <!-- {name} --> ... <!-- /{name} -->")
-        body = make()
-        text = pattern.sub(lambda found, body=body: f"{found[1]}{body}\n{found[2]}", text)
+        try:
+            text = between(text, (f"<!-- {name} -->", f"<!-- /{name} -->"), make())
+        except ValueError as e:
+            raise SystemExit(f"README.md {e}") from None
     return text
 
 

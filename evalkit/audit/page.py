@@ -8,6 +8,7 @@ from pathlib import Path
 
 from evalkit.audit.row import ALPHA, Row
 from evalkit.audit.simulate import Audit
+from evalkit.marked import between
 
 MARKS = ("<!-- audit -->", "<!-- /audit -->")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
@@ -59,11 +60,12 @@ def rendered(audit: Audit, rows: Sequence[Row], examples: Iterable[tuple[str, di
 def write(path: Path, text: str) -> None:
     """Put the text between the page's markers; the page is begun where there is none."""
     old = path.read_text() if path.exists() else f"{INTRO}{MARKS[0]}\n{MARKS[1]}\n"
-    if any(old.count(mark) != 1 for mark in MARKS):
-        raise ValueError(f"{path} needs exactly one {MARKS[0]} ... {MARKS[1]}")
-    head, rest = old.split(MARKS[0])
+    try:
+        new = between(old, MARKS, text)
+    except ValueError as e:
+        raise ValueError(f"{path} {e}") from None
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f"{head}{MARKS[0]}\n{text}\n{MARKS[1]}{rest.split(MARKS[1])[1]}")
+    path.write_text(new)
 
 
 def _percent(share: float) -> str:

@@ -183,7 +183,7 @@ def test_the_index_learns_where_attention_looks() -> None:
 
 def test_balance_moves_the_bias_against_the_load() -> None:
     target = sparse_target()
-    experts = [m for m in target.modules() if isinstance(m, MoE)]
+    experts = experts_of(target)
     experts[0].load = torch.tensor([10, 0, 5, 5, 5, 5, 5, 5])
     assert balance(experts, 0.25) == 2.0
     assert experts[0].correction_bias.tolist() == [-0.25, 0.25, 0, 0, 0, 0, 0, 0]
