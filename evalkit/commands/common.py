@@ -22,8 +22,9 @@ def run_with_progress(
 ) -> Run:  # fmt: skip
     """Runs a cell to its end, showing how it goes on; after Ctrl-C or SIGTERM it says what is kept, and exits."""
     try:
+        from evalkit.interrupts import Interrupted
         from evalkit.progress import Progress
-        from evalkit.run import Interrupted, run_cell
+        from evalkit.run import run_cell
     except KeyboardInterrupt:
         print("interrupted: no sample was run; the same command starts again", file=sys.stderr)
         raise typer.Exit(130) from None
