@@ -77,7 +77,6 @@ class LLM:
         share = Share(rank=rank, size=size, row_amax=size > 1 and scales_rows(config, self.quant))
         device = str(self.device)
         self.target = load_target(config.model, dtype=_TORCH[self.quant.dtype], device=device, share=share)
-        self.tokenizer.check_fit(self.target.cfg.vocab_size)
         self.drafter = self._drafter(drafter, share) if config.k else None
         self.online_quant = quantise_models(config, self.quant, _models(self.target, self.drafter), self.kernels)
         sum_over_ranks(self.target, self.parallel)
@@ -140,7 +139,8 @@ class LLM:
     def notes(self) -> tuple[str, ...]:
         """What was asked for and is not as one might expect, a sentence each."""
         drafts = self.drafter.notes if self.drafter else _unused(self.config)
-        return (*self.online_quant.notes, *drafts, *self._path_notes())
+        tokens = self.tokenizer.notes(self.target.cfg.vocab_size)
+        return (*tokens, *self.online_quant.notes, *drafts, *self._path_notes())
 
     def _path_notes(self) -> list[str]:
         band, run, config = self.quant.band, self.runner, self.config
@@ -391,8 +391,10 @@ class LLM:
         low, high = min(ids), max(ids)
         if low < 0 or high >= vocab:
             bad = low if low < 0 else high
-            raise EngineError(f"{name}: its {what} of {len(ids)} tokens holds the id {bad}, the vocabulary has "
-                              f"0 to {vocab - 1}", "use the model's own tokenizer")  # fmt: skip
+            token = self.tokenizer.name(bad)
+            shown, out = (f" ({token})", f", or leave {token} out") if token else ("", "")
+            raise EngineError(f"{name}: its {what} of {len(ids)} tokens holds the id {bad}{shown}, the vocabulary has "
+                              f"0 to {vocab - 1}", f"use the model's own tokenizer{out}")  # fmt: skip
 
     def _drafter(self, given: Drafter | None, share: Share) -> Drafter:
         if given is not None:
