@@ -16,6 +16,7 @@ from torch import nn
 from engine.api import Completion, Request, SamplingParams, TokenLogprob, Update, is_whole
 from engine.checkpoint_config import load_model_config
 from engine.config import EngineConfig, QuantMode
+from engine.delayer import Delayer
 from engine.draft import DRAFTERS, Drafter
 from engine.errors import EngineError
 from engine.graphs import Graphs
@@ -93,9 +94,11 @@ class LLM:
         if self.drafter:
             self.drafter.bind(self.cache, self.target.cfg.num_layers)
         self.pool = PagePool(pages, config.page_size, config.prefix_cache)
+        budget, how = config.max_batched_tokens, config.delayer
         self.scheduler = Scheduler(
-            self.pool, max_batch=config.max_batch, max_batched_tokens=config.max_batched_tokens, k=config.k
-        )
+            self.pool, max_batch=config.max_batch, max_batched_tokens=budget, k=config.k,
+            delayer=Delayer(how, budget) if how.interval else None,
+        )  # fmt: skip
         self.runner = self._runner()
         self._added: dict[str, Sequence] = {}
 
@@ -105,7 +108,8 @@ class LLM:
 
         mono_steps and ordinary_steps part the decode ticks by the path that served them, see engine/mono/router.py.
         kernels names the operations that Triton's kernels ran and those that plain torch did, kernels_steps counts the
-        decode ticks in which whatever has a kernel ran by it.
+        decode ticks in which whatever has a kernel ran by it. prefill_delayer is there where a delayer is, see
+        engine/delayer.py.
         Bytes are those of one rank.
         """
         run, plan = self.runner, self.scheduler
@@ -125,6 +129,7 @@ class LLM:
             "fused_verify_topk_steps": run.fused_topk_steps,
             "kernels_steps": run.kernels_steps,
             "kernels": self.kernels.served(),
+            **({"prefill_delayer": plan.delayer.counters()} if plan.delayer else {}),
             **run.router.counters(),
             **(run.graphs.counters() if run.graphs else {}),
         }
@@ -145,9 +150,9 @@ class LLM:
     def _path_notes(self) -> list[str]:
         band, run, config = self.quant.band, self.runner, self.config
         out = []
-        if band and band.prefill_decode_interval:
-            out.append(f"{self.quant.name}: prefill_decode_interval={band.prefill_decode_interval} is not served: this "
-                       "engine prefills as soon as there is room")  # fmt: skip
+        if band and band.prefill_decode_interval != (asked := config.prefill_decode_interval):
+            out.append(f"{self.quant.name}: prefill_decode_interval is {asked}, the band's is "
+                       f"{band.prefill_decode_interval}")  # fmt: skip
         if band and band.mono and run.mono is None:
             out.append(f"{self.quant.name}: Mono serves no step: {REASONS[run.router.why_not]}")
         best = largest_batch(config.k, run.router.sizes)

@@ -63,6 +63,9 @@ Threshold = Annotated[float, typer.Option("--confidence-threshold", help="Verify
 VerifyRows = Annotated[int, typer.Option("--verify-rows", help="Rows of a verify tick, for the surest drafts; 0 is no "
                                          "limit.")]  # fmt: skip
 PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
+Interval = Annotated[int | None, typer.Option("--prefill-decode-interval", help="Decode ticks after each prefill; 0 is "
+                                              "prefill first.  [default: 0, or the preset's]")]  # fmt: skip
+Delayer = Annotated[str, typer.Option("--prefill-delayer", help="Other settings of the delayer: stall=10 rearm=chunk.")]
 GateArgs = Annotated[list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).",
                                                metavar="RUN...|SPEC")]  # fmt: skip
 RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")]
@@ -99,6 +102,8 @@ def run(
     threads: Threads = 0,
     device: Device = "auto",
     prefix_cache: PrefixCache = True,
+    prefill_decode_interval: Interval = None,
+    prefill_delayer: Delayer = "",
     mono: Mono = "",
     graphs: Graphs = "off",
     kernels: Kernels = "auto",
@@ -154,7 +159,7 @@ def run(
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
         online_quant_config=online_quant_config, server=spec, mono=mono, graphs=graphs, kernels=kernels,
-        tp=1 if spec else tp,
+        tp=1 if spec else tp, prefill_decode_interval=prefill_decode_interval, prefill_delayer=prefill_delayer,
         verify=verify, forced_length=forced_length, confidence_threshold=confidence_threshold, verify_rows=verify_rows,
     )  # fmt: skip
     baseline = _asked_to_judge(cell, runs_dir, gate=gate, baseline=baseline, margin=margin)
