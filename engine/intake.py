@@ -66,8 +66,10 @@ class Intake:
         low, high = min(ids), max(ids)
         if low < 0 or high >= vocab:
             bad = low if low < 0 else high
-            raise EngineError(f"{name}: its {what} of {len(ids)} tokens holds the id {bad}, the vocabulary has "
-                              f"0 to {vocab - 1}", "use the model's own tokenizer")  # fmt: skip
+            token = self.tokenizer.name(bad)
+            shown, out = (f" ({token})", f", or leave {token} out") if token else ("", "")
+            raise EngineError(f"{name}: its {what} of {len(ids)} tokens holds the id {bad}{shown}, the vocabulary has "
+                              f"0 to {vocab - 1}", f"use the model's own tokenizer{out}")  # fmt: skip
 
 
 def _check_requests(requests: list[Request]) -> None:

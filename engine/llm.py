@@ -13,6 +13,7 @@ import torch
 from engine.api import Completion, Request, TokenLogprob, Update
 from engine.checkpoint_config import load_model_config
 from engine.config import EngineConfig, QuantMode
+from engine.delayer import Delayer
 from engine.draft import Drafter
 from engine.errors import EngineError
 from engine.intake import Intake
@@ -72,7 +73,6 @@ class LLM:
         share = Share(rank=rank, size=size, row_amax=size > 1 and scales_rows(config, self.quant))
         device = str(self.device)
         self.target = load_target(config.model, dtype=_TORCH[self.quant.dtype], device=device, share=share)
-        self.tokenizer.check_fit(self.target.cfg.vocab_size)
         self.drafter = make_drafter(config, self.target, share, drafter) if config.k else None
         self.online_quant = quantise_models(config, self.quant, quantisable(self.target, self.drafter), self.kernels)
         sum_over_ranks(self.target, self.parallel)
@@ -89,9 +89,11 @@ class LLM:
         if self.drafter:
             self.drafter.bind(self.cache, self.target.cfg.num_layers)
         self.pool = PagePool(pages, config.page_size, config.prefix_cache)
+        budget, how = config.max_batched_tokens, config.delayer
         self.scheduler = Scheduler(
-            self.pool, max_batch=config.max_batch, max_batched_tokens=config.max_batched_tokens, k=config.k
-        )
+            self.pool, max_batch=config.max_batch, max_batched_tokens=budget, k=config.k,
+            delayer=Delayer(how, budget) if how.interval else None,
+        )  # fmt: skip
         self.runner = make_runner(
             config, self.quant, self.target, self.drafter, self.cache, pages=self.pool.pages_for(self.max_model_len),
             max_model_len=self.max_model_len,
@@ -108,7 +110,8 @@ class LLM:
 
         mono_steps and ordinary_steps part the decode ticks by the path that served them, see engine/mono/router.py.
         kernels names the operations that Triton's kernels ran and those that plain torch did, kernels_steps counts the
-        decode ticks in which whatever has a kernel ran by it.
+        decode ticks in which whatever has a kernel ran by it. prefill_delayer is there where a delayer is, see
+        engine/delayer.py.
         Bytes are those of one rank.
         """
         run, plan = self.runner, self.scheduler
@@ -128,6 +131,7 @@ class LLM:
             "fused_verify_topk_steps": run.fused_topk_steps,
             "kernels_steps": run.kernels_steps,
             "kernels": self.kernels.served(),
+            **({"prefill_delayer": plan.delayer.counters()} if plan.delayer else {}),
             **run.router.counters(),
             **(run.graphs.counters() if run.graphs else {}),
         }
@@ -142,7 +146,8 @@ class LLM:
     def notes(self) -> tuple[str, ...]:
         """What was asked for and is not as one might expect, a sentence each."""
         drafts = self.drafter.notes if self.drafter else _unused(self.config)
-        return (*self.online_quant.notes, *drafts, *path_notes(self.config, self.quant, self.runner))
+        tokens = self.tokenizer.notes(self.target.cfg.vocab_size)
+        return (*tokens, *self.online_quant.notes, *drafts, *path_notes(self.config, self.quant, self.runner))
 
     @torch.inference_mode()
     def generate(

@@ -50,9 +50,9 @@ def path_notes(config: EngineConfig, quant: QuantMode, run: Runner) -> list[str]
     """Where a path that the preset counts on serves less than one might expect, a sentence each."""
     band, sparse = quant.band, run.target.cfg.sparse
     out = []
-    if band and band.prefill_decode_interval:
-        out.append(f"{quant.name}: prefill_decode_interval={band.prefill_decode_interval} is not served: this "
-                   "engine prefills as soon as there is room")  # fmt: skip
+    if band and band.prefill_decode_interval != (asked := config.prefill_decode_interval):
+        out.append(f"{quant.name}: prefill_decode_interval is {asked}, the band's is "
+                   f"{band.prefill_decode_interval}")  # fmt: skip
     if band and band.mono and run.mono is None:
         out.append(f"{quant.name}: Mono serves no step: {REASONS[run.router.why_not]}")
     best = largest_batch(config.k, run.router.sizes)

@@ -32,7 +32,7 @@ from evalkit.taskdata import locate
 
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
 CELL_ARGS = ("model", "draft", "k", "quant", "draft_width", "verify", "batch", "threads", "tp", "device",
-             "prefix_cache", "mono", "graphs", "kernels", "seed")  # fmt: skip
+             "prefix_cache", "prefill_decode_interval", "mono", "graphs", "kernels", "seed")  # fmt: skip
 
 
 @register_model("evalkit")

@@ -33,6 +33,9 @@ Threshold = Annotated[float, typer.Option("--confidence-threshold", help="Verify
 VerifyRows = Annotated[int, typer.Option("--verify-rows", help="Rows of a verify tick, for the surest drafts; 0 is no "
                                          "limit.")]  # fmt: skip
 PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse KV of shared prompts.")]
+Interval = Annotated[int | None, typer.Option("--prefill-decode-interval", help="Decode ticks after each prefill; 0 is "
+                                              "prefill first.  [default: 0, or the preset's]")]  # fmt: skip
+Delayer = Annotated[str, typer.Option("--prefill-delayer", help="Other settings of the delayer: stall=10 rearm=chunk.")]
 RunsOrSpec = Annotated[list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).",
                                                  metavar="RUN...|SPEC")]  # fmt: skip
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]

@@ -42,6 +42,8 @@ def run(
     threads: opt.Threads = 0,
     device: opt.Device = "auto",
     prefix_cache: opt.PrefixCache = True,
+    prefill_decode_interval: opt.Interval = None,
+    prefill_delayer: opt.Delayer = "",
     mono: opt.Mono = "",
     graphs: opt.Graphs = "off",
     kernels: opt.Kernels = "auto",
@@ -97,7 +99,7 @@ def run(
         device=device, prefix_cache=prefix_cache, data=data, limit=limit, shots=shots, temperature=temperature,
         top_p=top_p, top_k=top_k, max_tokens=max_tokens, seed=seed, stop_early=stop_early,
         online_quant_config=online_quant_config, server=spec, mono=mono, graphs=graphs, kernels=kernels,
-        tp=1 if spec else tp,
+        tp=1 if spec else tp, prefill_decode_interval=prefill_decode_interval, prefill_delayer=prefill_delayer,
         verify=verify, forced_length=forced_length, confidence_threshold=confidence_threshold, verify_rows=verify_rows,
     )  # fmt: skip
     baseline = _asked_to_judge(cell, runs_dir, gate=gate, baseline=baseline, margin=margin)
