@@ -8,6 +8,7 @@ from engine.errors import EngineError
 from engine.graphs import Graphs
 from engine.kv_cache import KVCache
 from engine.model import Target
+from engine.moe import MoE
 from engine.mono.path import MonoPath
 from engine.mono.router import REASONS, Router, largest_batch, unfit
 from engine.runner import Runner
@@ -35,9 +36,11 @@ def make_runner(
     if config.graph_sizes and device.type == "cuda" and not cache.kernels.triton:
         raise EngineError(f"graphs is {config.graphs}, and no kernels run: plain torch waits for the GPU in every "
                           "step, which no graph can hold", "use --graphs off, or --kernels auto")  # fmt: skip
-    if config.graph_sizes and device.type == "cuda" and cfg.moe:
-        raise EngineError(f"graphs is {config.graphs}, and the target has experts: how many rows each gets is read "
-                          "on the host, which no graph can hold", "use --graphs off")  # fmt: skip
+    experts = (m for m in target.modules() if isinstance(m, MoE))
+    if config.graph_sizes and device.type == "cuda" and any(m.counts_on_host for m in experts):
+        raise EngineError(f"graphs is {config.graphs}, and the target has experts in a format without a kernel: how "
+                          "many rows each gets is read on the host, which no graph can hold",
+                          "use --graphs off, or quantise the experts in ptpc_fp8, mxfp8 or mxfp4")  # fmt: skip
     if config.graph_sizes:
         made.graphs = Graphs(
             made.ordinary, sizes=config.graph_sizes, width=config.k + 1, device=device, pages=pages,
