@@ -195,6 +195,7 @@ def gate(
     junit: to.JunitFile = None,
     summary: to.SummaryFile = None,
     step_summary: to.StepSummary = False,
+    annotations: to.Annotations = False,
     benchmark: to.BenchmarkFile = None,
     lm_eval: to.LmEvalDir = None,
     runs_dir: RunsDir = Path("runs"),
@@ -213,7 +214,7 @@ def gate(
     from evalkit.spec.read import looks_like_spec
 
     files: dict[str, Any] = {"json": json, "junit": junit, "summary": summary, "step_summary": step_summary,
-                             "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
+                             "annotations": annotations, "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
     _refuse_odd_audit(audit, {"--draws": draws, "--seed": seed}, {**files, "run_missing": run_missing})
     if specs := [word for word in which if looks_like_spec(word)]:
         if len(which) > 1 or baseline or golden or margin is not None:
