@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 from evalkit.answers import AnswerLimits
@@ -43,10 +44,11 @@ def build_cells(cell: Values, data: Values, common: Values, where: str) -> Itera
     }
     name = cell.get("name", "")
     if "sweep" in cell:
-        for quant in cell["sweep"]["quant"]:
-            for k in cell["sweep"]["k"]:
-                setting = {**common, "k": k, "quant": quant}
-                yield CellSpec(name=f"{name} {quant} K={k}".strip(), setting=setting, **known)
+        over = cell["sweep"]
+        for quant, tp, k in product(over["quant"], over.get("tp", [None]), over["k"]):
+            setting = {**common, "k": k, "quant": quant, **({} if tp is None else {"tp": tp})}
+            layout = "" if tp is None else f" TP={tp}"
+            yield CellSpec(name=f"{name} {quant} K={k}{layout}".strip(), setting=setting, **known)
     elif "setting" in cell:
         setting = {**common, **cell["setting"]}
         yield CellSpec(name=name or _named(setting), setting=setting, **known)
@@ -78,7 +80,8 @@ def _figures(values: Values, where: str) -> Published:
 
 def _named(setting: Values) -> str:
     words = [str(setting[key]) for key in ("draft", "quant") if key in setting]
-    return " ".join([*words, f"K={setting['k']}"] if "k" in setting else words) or "default setting"
+    words += [f"{word}={setting[key]}" for key, word in (("k", "K"), ("tp", "TP")) if key in setting]
+    return " ".join(words) or "default setting"
 
 
 def _limits(merged: Values, data: Values, where: str) -> GateSpec:

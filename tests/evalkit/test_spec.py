@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from engine.mode import PRESETS
 from evalkit import provenance
 from evalkit.cli import main
 from evalkit.config import ROOT, Cell
@@ -225,7 +226,21 @@ def test_a_run_is_found_by_glob_and_the_newest_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["none", "code", "target_sha", "draft_sha", "k", "quant", "limit", "incomplete", "data"]
+    "change",
+    [
+        "none",
+        "code",
+        "target_sha",
+        "draft_sha",
+        "k",
+        "quant",
+        "limit",
+        "incomplete",
+        "data",
+        "tp",
+        "server",
+        "online_quant_config",
+    ],
 )
 def test_a_stored_run_of_other_weights_engine_or_setting_is_not_taken(tmp_path: Path, change: str) -> None:
     run = as_stored("r", 7, "fp8", n=3)
@@ -236,14 +251,32 @@ def test_a_stored_run_of_other_weights_engine_or_setting_is_not_taken(tmp_path: 
         made["code"] = "other"
     elif change == "data":
         made["data"] = {"test": {"path": "nowhere.jsonl", "sha256": "x"}}
-    elif change in cell:
-        cell[change] = {"k": 5, "quant": "nvfp4", "limit": 3}[change]
+    elif change in cell or change == "server":
+        cell[change] = {"k": 5, "quant": "nvfp4", "limit": 3, "tp": 2, "server": {"engine": "vllm"},
+                        "online_quant_config": "{}"}[change]  # fmt: skip
     store(
         tmp_path,
         dataclasses.replace(run, fingerprint=told, cell=cell, provenance=made, complete=change != "incomplete"),
     )
     found = find_setting(Cell.make(k=7, quant="fp8"), tmp_path)
     assert (found == tmp_path / "r") is (change == "none")
+
+
+def test_a_sweep_is_every_k_quant_mode_and_layout_and_each_has_its_own_runs(tmp_path: Path) -> None:
+    over = {"k": [3, 7], "quant": ["fp8", "m31flash-c1-4"], "tp": [1, 2]}
+    cells = read_spec(written(tmp_path, cells=[{"sweep": over}], setting={"draft": "dspark"})).cells
+    assert [c.name for c in cells[:4]] == ["fp8 K=3 TP=1", "fp8 K=7 TP=1", "fp8 K=3 TP=2", "fp8 K=7 TP=2"]
+    assert len({(c.setting["k"], c.setting["quant"], c.setting["tp"]) for c in cells}) == len(cells) == 8
+    path = written(tmp_path, cells=[{"sweep": {"k": [7], "quant": ["fp8"], "tp": [1, 2]}}, {"setting": {"tp": 4}}])
+    store(tmp_path / "runs", as_stored("stored", 7, "fp8"))
+    with pytest.raises(EvalkitError, match=r"2 of 3 cells have no stored run: fp8 K=7 TP=2, TP=4"):
+        judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW)
+    with pytest.raises(EvalkitError, match=r"sweep.tp\[0\] is 3.*use 1, 2, 4"):
+        read_spec(written(tmp_path, cells=[{"sweep": {"k": [7], "quant": ["fp8"], "tp": [3]}}]))
+
+
+def test_a_sweep_takes_every_quant_mode_that_the_engine_has() -> None:
+    assert json.loads(SCHEMA_FILE.read_text())["$defs"]["quant"]["enum"] == list(PRESETS)
 
 
 def test_what_is_not_stored_is_named_and_run_on_demand(tmp_path: Path) -> None:
