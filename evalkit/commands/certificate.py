@@ -79,6 +79,7 @@ class _Judged:
     folder: Path
     verdict: Verdict
     standards: list[tuple[str, Path]]
+    ends: datetime | None = None  # of the waiver that it was judged under
 
 
 def _by_default(
@@ -120,7 +121,8 @@ def _by_spec(path: Path, runs_dir: Path) -> tuple[list[_Judged], Outcome]:
         named = named_files(spec, one.cell, runs_dir)
         standards = _standards(one.run, named.pop("baseline", None), named.pop("golden", None))
         standards += [*named.items(), ("specification", path)]
-        judged.append(_Judged(run=one.run, folder=one.folder, verdict=one.verdict, standards=standards))
+        ends = one.cell.waiver.ends if one.cell.waiver else None
+        judged.append(_Judged(run=one.run, folder=one.folder, verdict=one.verdict, standards=standards, ends=ends))
     if not judged:
         raise EvalkitError(f"{path.name} has no cell with a run to certify", "name stored runs, or settings")
     return judged, found.outcome
@@ -136,7 +138,14 @@ def _certify(one: _Judged, path: Path, days: int, key: bytes | None) -> None:
         print(f"no certificate: {one.run.id} is {one.verdict.outcome.value}" + (f" by {telling}" if telling else ""))
         return
     values = certificate.make_certificate(
-        one.verdict, one.run, one.folder, standards=one.standards, now=clock(), days=days, key=key
+        one.verdict,
+        one.run,
+        one.folder,
+        standards=one.standards,
+        now=clock(),
+        days=days,
+        key=key,
+        ends=one.ends,
     )
     certificate.write_certificate(values, path)
     print(f"certificate: {path}, until {values['expires']}")

@@ -11,6 +11,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate.figures import Published
 from evalkit.gate.limits import Against, GateSpec, PathShare
 from evalkit.spec.model import CellSpec
+from evalkit.spec.waiver import Waiver, make_waiver
 
 WORDS = ("baseline", "golden", "plain")
 INHERITED = (*WORDS, "against", "checks", "floor", "paths", "golden_draft", "golden_quant", "margins", "caps")
@@ -37,8 +38,10 @@ Values = Mapping[str, Any]
 def build_cells(cell: Values, data: Values, common: Values, where: str) -> Iterator[CellSpec]:
     """The cells of one entry: one, or a sweep's. `where` is the entry's place, for messages."""
     merged = _merged(cell, data)
+    limits = _limits(merged, data, where)
     known = {
-        "limits": _limits(merged, data, where),
+        "limits": limits,
+        "waiver": _waiver(cell, merged, data, limits, where),
         **{key: merged.get(key, "") for key in WORDS},
         "refused_by": tuple(cell.get("expect", {}).get("refused_by", ())),
     }
@@ -67,6 +70,14 @@ def _merged(cell: Values, data: Values) -> dict[str, Any]:
         if key in cell:
             out[key] = {**out.get(key, {}), **cell[key]} if key in ("margins", "caps") else cell[key]
     return out
+
+
+def _waiver(cell: Values, merged: Values, data: Values, own: GateSpec, where: str) -> Waiver | None:
+    asked = cell.get("waiver")
+    if asked is None:
+        return None
+    wide = {**merged, **{part: {**merged.get(part, {}), **asked.get(part, {})} for part in ("margins", "caps")}}
+    return make_waiver(asked, own, _limits(wide, data, where), MARGINS | CAPS | ANSWER_CAPS, where)
 
 
 def _figures(values: Values, where: str) -> Published:

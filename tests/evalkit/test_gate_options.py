@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -329,7 +330,17 @@ def test_a_certificate_by_specification_rests_on_it_and_its_margins_can_be_bound
     for odd in ("accuracy", "acuracy=0.1", "accuracy=nan", "accuracy=-1"):
         assert main(["certificate", "check", str(path), "--against", run.id, "--max-margin", odd]) == 2
         assert "expected CHECK=NUMBER" in error(capsys)
-    Path("s.yaml").write_text(Path("s.yaml").read_text().replace("3}", "9}"))
+    plain = Path("s.yaml").read_text()
+    day = (datetime.now(UTC) + timedelta(days=3)).date()
+    waiver = f"waiver: {{owner: a, reason: b, until: {day}, margins: {{accuracy: 4}}}}"
+    Path("s.yaml").write_text(plain.replace("}]", f", {waiver}}}]"))
+    assert main(["certificate", "make", "s.yaml"]) == 0
+    assert json.loads(path.read_text())["expires"] == f"{day + timedelta(days=1)}T00:00:00+00:00"
+    assert "at a margin of 0.04" in check("--max-margin", "accuracy=0.03")[1]
+    Path("s.yaml").write_text(plain)
+    assert main(["certificate", "make", "s.yaml"]) == 0
+    Path("s.yaml").write_text(plain.replace("3}", "9}"))
+    capsys.readouterr()
     code, out = check()
     assert code == 1 and "specification s.yaml has changed since" in out
     Path("s.yaml").unlink()

@@ -27,6 +27,7 @@ from evalkit.spec import SCHEMA_FILE, looks_like_spec, read, read_spec
 from evalkit.spec.document import PAGE, rendered
 from evalkit.spec.find import find_setting, find_word
 from evalkit.spec.judge import REFUSAL, SpecResult, judge_spec
+from evalkit.spec.text import spec_text
 from tests.evalkit.test_gate import make_run, named, steps
 
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
@@ -312,6 +313,81 @@ def test_a_cell_broken_on_purpose_passes_only_when_it_is_refused(tmp_path: Path)
         assert check.outcome is outcome and found.outcome is outcome and "broken on purpose" in check.message
     text = main(["gate", str(path), "--runs-dir", str(tmp_path / "runs")])
     assert text == 1
+
+
+# --- waivers
+
+# 25 of 1319 lost against the published 1266: -1.9 pt, a loss under 2 pt is not shown and one under 6 is.
+LOWER = {"source": "s", "target": "minimax-m3.1-flash", "task": "gsm8k_inferencex", "shots": 5, "correct": 1241,
+         "n": 1319}  # fmt: skip
+WAIVER = {"owner": "ana", "reason": "issue 7", "until": "2026-12-10", "margins": {"published": 6}}
+
+
+def judged_with(folder: Path, now: str = NOW, **change: Any) -> SpecResult:
+    cell = {"name": "c", "figures": LOWER, "against": [{"score": "sglang"}], "waiver": {**WAIVER, **change}}
+    return judge_spec(read_spec(written(folder, cells=[cell])), runs_dir=folder / "runs", now=now)
+
+
+@pytest.mark.parametrize(
+    ("now", "outcome"),
+    [
+        (NOW, Outcome.PASS),
+        ("2026-12-10T23:59:59+00:00", Outcome.PASS),
+        ("2026-12-11T00:00:00+00:00", Outcome.INCONCLUSIVE),
+        ("2026-12-10T23:00:00-02:00", Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_waiver_widens_a_margin_to_the_end_of_its_day(tmp_path: Path, now: str, outcome: Outcome) -> None:
+    found = judged_with(tmp_path, now)
+    assert found.outcome is outcome
+    check = named(found.verdicts[0], "reference sglang")
+    held = outcome is Outcome.PASS
+    assert check.numbers["margin"] == (0.06 if held else 0.02)
+    note, told = found.verdicts[0].notes[0], "waiver of ana until 2026-12-10: published 2 -> 6 (issue 7)"
+    assert note == told if held else note == f"warning: {told} is over: judged at the cell's own limits"
+    text = str(spec_text(found))
+    assert told in text and ("1 under a waiver" in text) is held
+
+
+def test_a_waiver_passes_nothing_that_is_not_shown(tmp_path: Path) -> None:
+    far = {**LOWER, "correct": 1000}
+    cell = {"name": "c", "figures": far, "against": [{"score": "sglang"}], "waiver": WAIVER}
+    found = judge_spec(read_spec(written(tmp_path, cells=[cell])), runs_dir=tmp_path, now=NOW)
+    assert found.outcome is Outcome.FAIL
+    store(tmp_path / "runs", dataclasses.replace(make_run(), id="r", complete=False))
+    cell = {"run": "r", "waiver": {**WAIVER, "margins": {"accuracy": 40}, "caps": {"failed": 90, "empty": 90}}}
+    found = judge_spec(read_spec(written(tmp_path, cells=[cell])), runs_dir=tmp_path / "runs", now=NOW)
+    assert named(found.verdicts[0], "completeness").outcome is Outcome.FAIL and found.outcome is Outcome.FAIL
+
+
+def test_a_waiver_that_is_not_needed_says_so(tmp_path: Path) -> None:
+    cell = {"name": "c", "figures": {**LOWER, "correct": 1290}, "against": [{"score": "sglang"}], "waiver": WAIVER}
+    found = judge_spec(read_spec(written(tmp_path, cells=[cell])), runs_dir=tmp_path, now=NOW)
+    assert found.outcome is Outcome.PASS and found.verdicts[0].notes[0].endswith("the cell passes at its own limits")
+
+
+@pytest.mark.parametrize(("change", "what"), [
+    ({"margins": {"published": 2}}, "cells[0].waiver.margins.published is 2, the cell's own is 2"),
+    ({"margins": {"accuracy": 0.5}}, "accuracy is 0.5, the cell's own is 1"),
+    ({"margins": {}}, "waives nothing"), ({"until": "soon"}, "until is 'soon', expected a day"),
+    ({"until": "2027-12-10"}, "more than 90 days ahead"), ({"owner": ""}, "waiver.owner"),
+    ({"caps": {"drift": 3}}, "unknown key 'drift'"),
+])  # fmt: skip
+def test_what_is_no_waiver(tmp_path: Path, change: dict[str, Any], what: str) -> None:
+    with pytest.raises(EvalkitError) as e:
+        judged_with(tmp_path, **change)
+    assert what in e.value.what
+
+
+def test_a_waiver_needs_its_owner_and_reads_a_plain_date(tmp_path: Path) -> None:
+    text = "schema: 1\nname: n\ncells: [{run: r, waiver: {owner: a, reason: b, until: 2026-12-10, caps: {empty: 1}}}]\n"
+    (tmp_path / "s.yaml").write_text(text)
+    (cell,) = read_spec(tmp_path / "s.yaml").cells
+    assert cell.waiver is not None and str(cell.waiver) == "waiver of a until 2026-12-10: empty 0.2 -> 1 (b)"
+    assert cell.waiver.limits.answers.max_empty == 0.01 and cell.limits.answers.max_empty == 0.002
+    (tmp_path / "s.yaml").write_text(text.replace("owner: a, ", ""))
+    with pytest.raises(EvalkitError, match=r"waiver has no 'owner'"):
+        read_spec(tmp_path / "s.yaml")
 
 
 def test_yesterdays_run_and_an_unknown_score_in_a_specification(tmp_path: Path) -> None:
