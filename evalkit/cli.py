@@ -69,7 +69,9 @@ RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K;
 Ks = Annotated[list[str] | None, typer.Option("--k", metavar="K,...", help="Run these K now; 0 is the baseline.")]
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
 CurveArg = Annotated[str, typer.Argument(help="A golden file, or its name in golden/.", metavar="FILE|NAME")]
-GoldenOpt = Annotated[Path | None, typer.Option("--golden", help="Golden curve or stored run.  [default: golden/]")]
+GoldenOpt = Annotated[
+    Path | None, typer.Option("--golden", help="Curve, folder of them, or stored run.  [default: golden/]")
+]
 Margin = Annotated[float | None, typer.Option(help="Loss of accuracy that is accepted.  [default: 0.01]")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")]
 

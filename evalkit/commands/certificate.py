@@ -270,9 +270,10 @@ def _standards(run: Run, baseline: Path | None, golden: Path | None) -> list[tup
     """The files that a run is judged against: named ones, else golden/'s, a curve with its evidence."""
     from evalkit import golden as goldens
     from evalkit.baseline import GOLDEN_DIR
+    from evalkit.judging import golden_place
 
     target, draft = str(run.cell.get("target")), str(run.cell.get("draft"))
-    curve = golden or goldens.golden_path(target, draft)
+    curve = golden_place(golden, run) if golden else goldens.golden_path(target, draft)
     found = [
         ("baseline", baseline or goldens.baseline_path(target, str(run.cell.get("task")))),
         ("golden", curve),

@@ -14,7 +14,7 @@ from evalkit.errors import EvalkitError
 from evalkit.fingerprint import acceptance_fingerprint, shown
 from evalkit.gate.common import INCONCLUSIVE, checked, decide
 from evalkit.gate.limits import GateSpec
-from evalkit.golden import NOTED_MARKS, Curve, GoldenValue, differing_marks, lookup, record_command
+from evalkit.golden import NOTED_MARKS, Curve, GoldenValue, differing_marks, lookup, record_command, same_model
 from evalkit.records import Check, Outcome, Run
 
 
@@ -93,17 +93,6 @@ def length_check(
             f"; about {needed} {found.unit} would settle it" if needed else "; the golden value itself is too uncertain"
         )
     return check(outcome, more)
-
-
-def same_model(curve: str, target: str) -> bool:
-    """Whether a curve's model is a run's target: in letters and digits, of a path or a hub's name the last part.
-
-    InferenceX writes minimaxm3.1flash where a server says MiniMaxAI/MiniMax-M3.1-Flash.
-    """
-    here, there = (
-        "".join(c for c in name.rstrip("/").rsplit("/", 1)[-1].casefold() if c.isalnum()) for name in (curve, target)
-    )
-    return bool(here) and here == there
 
 
 def _policies(spec: GateSpec) -> tuple[tuple[str, str], ...]:

@@ -170,21 +170,13 @@ def lookup(curve: Curve, k: int, mode: str | None = None) -> GoldenValue:
     return curve.values[mode][k]
 
 
-def select(
-    curves: Sequence[Curve],
-    *,
-    model: str,
-    k: int,
-    mode: str | None = None,
-    method: str | None = None,
-    variant: str | None = None,
-) -> GoldenValue:
-    """The one value that fits, out of many files. What fits several curves, or none, is an error that names them.
+def pick(curves: Sequence[Curve], *, model: str, method: str | None = None, variant: str | None = None) -> Curve:
+    """The one curve that fits, out of many files. What fits several curves, or none, is an error that names them.
 
-    `method` is mtp, eagle3, dspark ... as the comments say; `variant` is a file's name without .yaml, or a word of
-    its speculative configuration such as draft_sample_method=probabilistic.
+    `method` is mtp, eagle3, dspark ... as the comments say, of a recorded curve its draft; `variant` is a file's name
+    without .yaml, or a word of its speculative configuration such as draft_sample_method=probabilistic.
     """
-    fits = [c for c in curves if c.model == model]
+    fits = [c for c in curves if same_model(c.model, model)]
     if not fits:
         have = ", ".join(sorted({c.model for c in curves})) or "none"
         raise EvalkitError(f"no golden curve of {model} (there is {have})", "name one of them")
@@ -201,12 +193,25 @@ def select(
         names = ", ".join(
             f"{c.source} ({'; '.join(sorted({*_method(c), *_words(c)})) or 'says nothing'})" for c in fits
         )
-        raise EvalkitError(f"{len(fits)} golden curves of {model} fit: {names}", "name its method or variant")
-    return lookup(fits[0], k, mode)
+        raise EvalkitError(f"{len(fits)} golden curves of {model} fit: {names}", "name the one file")
+    return fits[0]
+
+
+def same_model(curve: str, target: str) -> bool:
+    """Whether a curve's model is a run's target: in letters and digits, of a path or a hub's name the last part.
+
+    InferenceX writes minimaxm3.1flash where a server says MiniMaxAI/MiniMax-M3.1-Flash.
+    """
+    here, there = (
+        "".join(c for c in name.rstrip("/").rsplit("/", 1)[-1].casefold() if c.isalnum()) for name in (curve, target)
+    )
+    return bool(here) and here == there
 
 
 def _method(curve: Curve) -> set[str]:
-    return {curve.said.method} if curve.said and curve.said.method else set()
+    """What the comments call the method; a recorded curve's name its draft instead."""
+    word = (curve.said.method or curve.said.draft) if curve.said else ""
+    return {word} if word else set()
 
 
 def _words(curve: Curve) -> set[str]:

@@ -20,8 +20,7 @@ from evalkit import stats, sweep
 from evalkit.baseline import Baseline, ReferenceScore, Row, Variation, load_reference_scores
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, combine, judge, verdict_line
-from evalkit.gate.length import same_model
-from evalkit.golden import Curve, GoldenValue
+from evalkit.golden import Curve, GoldenValue, same_model
 from evalkit.records import Check, Outcome, Run, Sample, StepRecord, Verdict
 
 N, K = 400, 7
