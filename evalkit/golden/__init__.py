@@ -10,6 +10,7 @@ from evalkit.golden.curve import (
     lookup,
     pick,
     record_command,
+    said_otherwise,
     same_model,
 )
 from evalkit.golden.defaults import (
@@ -70,6 +71,7 @@ __all__ = [
     "read_header",
     "record_command",
     "record_curve",
+    "said_otherwise",
     "same_model",
     "show_text",
 ]  # fmt: skip

@@ -31,7 +31,7 @@ class GoldenValue:
 
     se, histogram, counters and fingerprint are None or empty for an imported curve, which publishes none, covariance
     (of the survival S_1..S_K that the histogram gives, clustered by document) also for one recorded before it was;
-    temperature is what such a curve's comments say, None where they do not.
+    temperature and dataset are what such a curve's comments say, None and "" where they do not.
     """
 
     k: int
@@ -48,6 +48,7 @@ class GoldenValue:
     fingerprint: Mapping[str, Any] | None = None
     counters: Mapping[str, int] | None = None  # requests, drafts, accepted, accepted_trimmed, ...
     temperature: float | None = None
+    dataset: str = ""
 
     def __post_init__(self) -> None:
         where = f"{self.source} at K={self.k}"
@@ -202,10 +203,12 @@ def same_model(curve: str, target: str) -> bool:
 
     InferenceX writes minimaxm3.1flash where a server says MiniMaxAI/MiniMax-M3.1-Flash.
     """
-    here, there = (
-        "".join(c for c in name.rstrip("/").rsplit("/", 1)[-1].casefold() if c.isalnum()) for name in (curve, target)
-    )
+    here, there = (_letters(name.rstrip("/").rsplit("/", 1)[-1]) for name in (curve, target))
     return bool(here) and here == there
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.casefold() if c.isalnum())
 
 
 def _method(curve: Curve) -> set[str]:
@@ -232,6 +235,21 @@ def differing_marks(value: GoldenValue, run: Run) -> list[str]:
     here = verify_facts(run.cell)
     more += [name for name in VERIFY if told.get(name) != here.get(name)]
     return [m for m in COMPARED_MARKS if told.get(m) != mark(run, m)] + more
+
+
+def said_otherwise(value: GoldenValue, run: Run) -> list[str]:
+    """In what a curve without a fingerprint is of another workload than a run, as far as its comments say it:
+    `temperature 1 / 0`. Nothing for what they leave open."""
+    if value.fingerprint:
+        return []
+    here, task = mark(run, "temperature"), str(run.cell.get("task"))
+    out = []
+    if None not in (value.temperature, here) and value.temperature != here:
+        out.append(f"temperature {value.temperature:g} / {here:g}")
+    there, ours = (_letters(word) for word in (value.dataset, task.rsplit("/", 1)[-1].removesuffix(".yaml")))
+    if there and ours and there not in ours and ours not in there:
+        out.append(f"data {value.dataset} / {task}")
+    return out
 
 
 def record_command(target: str, k: int, draft: str = "") -> str:

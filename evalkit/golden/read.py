@@ -138,6 +138,7 @@ def _value(
             fingerprint=more.get("fingerprint"),
             counters=more.get("counters"),
             temperature=said.of(mode).temperature,
+            dataset=said.dataset,
         )
     except (TypeError, ValueError) as e:
         raise EvalkitError(f"{source} at K={k}: the evidence cannot be read ({e})", "record it again") from None
