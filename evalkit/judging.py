@@ -15,6 +15,7 @@ from evalkit.gate import GateSpec, judge
 from evalkit.golden import Curve, Standards
 from evalkit.records import Check, Outcome, Run, Verdict
 from evalkit.runfile import RUN_FILE, read_json
+from evalkit.servers.spec import METHODS
 from evalkit.store import load_run
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class Judged:
 def judge_run(
     run: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
 ) -> Judged:
-    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file.
+    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file,
+    a folder of curves or of a run.
 
     What is not named is looked up in golden/ by the run's target and draft. What is named is demanded: a run that can't
     be compared with it fails; one that nothing in golden/ fits is inconclusive, and says what to record.
@@ -66,8 +68,10 @@ def spec_of(margin: float | None) -> GateSpec:
 
 def find_standard(word: Path | None, runs_dir: Path, what: str) -> Path | None:
     """A file or a run's folder that the command line names, or a stored run by its id; None for None. `what` is the
-    option without its dashes."""
+    option without its dashes; a golden may be a folder of curves."""
     if word is None or word.is_file() or (word / RUN_FILE).is_file():
+        return word
+    if what == "golden" and word.is_dir():
         return word
     folder = runs_dir / word
     if (folder / RUN_FILE).is_file():
@@ -79,8 +83,9 @@ def find_standard(word: Path | None, runs_dir: Path, what: str) -> Path | None:
 
 
 def read_golden(path: Path, run: Run) -> Curve:
-    """A curve's file, or the folder of a run taken as one (of another layout, say); where a file holds several models,
-    the run's own."""
+    """A curve's file, the folder of a run taken as one (of another layout, say), or the one of a folder of curves that
+    is the run's (see `golden_place`); where a file holds several models, the run's own."""
+    path = golden_place(path, run)
     if path.is_dir():
         other = load_run(path)
         if other.id == run.id:
@@ -90,6 +95,25 @@ def read_golden(path: Path, run: Run) -> Curve:
         return goldens.read_curve(path)
     except EvalkitError:
         return goldens.read_curve(path, str(run.cell.get("target")))
+
+
+def golden_place(path: Path, run: Run) -> Path:
+    """The file in a folder of curves that is of the run's target and draft method; any other path as it is. Never a
+    guess: several that fit, or none, are an error that names them."""
+    if not path.is_dir() or (path / RUN_FILE).is_file():
+        return path
+    found = [(file, curve) for file, curves in goldens.folder_curves(path).items() for curve in curves]
+    draft = str(run.cell.get("draft"))
+    method = str(run.cell.get("draft_method", draft))
+    if method == "external":  # a server's, by its name
+        method = next((word for word in METHODS if draft.startswith(word)), draft)
+    if any(c.said and not c.said.method and c.said.draft == draft for _, c in found):
+        method = draft
+    try:
+        curve = goldens.pick([c for _, c in found], model=str(run.cell.get("target")), method=method)
+    except EvalkitError as e:
+        raise EvalkitError(f"{path}: {e.what}", "give the curve's file") from None
+    return next(file for file, one in found if one is curve)
 
 
 def read_baseline(path: Path) -> Baseline:

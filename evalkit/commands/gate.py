@@ -26,6 +26,7 @@ def gate(
     junit: to.JunitFile = None,
     summary: to.SummaryFile = None,
     step_summary: to.StepSummary = False,
+    annotations: to.Annotations = False,
     benchmark: to.BenchmarkFile = None,
     lm_eval: to.LmEvalDir = None,
     runs_dir: opt.RunsDir = Path("runs"),
@@ -42,7 +43,7 @@ def gate(
     which checks are demanded (docs/gate-spec.md; examples in docs/examples/). Anything else is a stored run.
     """
     files: dict[str, Any] = {"json": json, "junit": junit, "summary": summary, "step_summary": step_summary,
-                             "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
+                             "annotations": annotations, "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
     _refuse_odd_audit(audit, {"--draws": draws, "--seed": seed}, {**files, "run_missing": run_missing})
     spec = specification(which, baseline=baseline, golden=golden, margin=margin)
     if spec is None and (audit or run_missing):

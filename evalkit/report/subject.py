@@ -12,7 +12,7 @@ from evalkit.acceptance.columns import Steps, steps_of
 from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
 from evalkit.fingerprint import Difference, in_words
 from evalkit.gate.accuracy import baseline_differences
-from evalkit.golden import Curve, GoldenValue, Standards, differing_marks
+from evalkit.golden import Curve, GoldenValue, Standards, differing_marks, said_otherwise
 from evalkit.records import Run, Verdict
 from evalkit.report import curves, drafts, samples, subsets, tables, text
 
@@ -74,7 +74,8 @@ class Subject:
     @cached_property
     def golden_differs(self) -> str:
         """In what the golden at the run's K is of another setting, in words; "" where in nothing, or without one."""
-        differ = [] if self._at_k.value is None else differing_marks(self._at_k.value, self.run)
+        value = self._at_k.value
+        differ = [] if value is None else [*differing_marks(value, self.run), *said_otherwise(value, self.run)]
         return text.names(differ)
 
     @cached_property

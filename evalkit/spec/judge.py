@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from engine.config import nearest
@@ -12,12 +13,15 @@ from evalkit.baseline import ReferenceScore, load_reference_scores
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.gate.common import FAIL, PASS, checked, combine
-from evalkit.gate.figures import judge_figures
+from evalkit.gate.figures import Published, judge_figures
 from evalkit.gate.judge_run import judge
+from evalkit.gate.limits import GateSpec
+from evalkit.golden import GoldenValue
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.spec.find import find_file, find_setting, find_word
 from evalkit.spec.model import CellSpec, Spec
 from evalkit.spec.standards import SETTING, as_cell, golden_value, plain_folder, published_of, standards_of
+from evalkit.spec.waiver import in_force
 from evalkit.store import load_run
 
 REFUSAL = "expected refusal"  # name of the check that a cell broken on purpose gets
@@ -67,7 +71,7 @@ def judge_spec(spec: Spec, *, runs_dir: Path, now: str, make: Maker | None = Non
             figures = published_of(cell, references)
             golden = golden_value(spec, cell, figures)
             run, folder = None, None
-            verdict = judge_figures(figures, golden=golden, references=references, spec=cell.limits)
+            verdict = _waived(cell, partial(_of_figures, figures=figures, golden=golden, references=references), now)
         found.append(CellResult(cell=cell, verdict=verdict, judged=verdict, run=run, folder=folder))
     done = tuple(_refused(c) for c in _adjusted(spec, found))
     named = {a.name for c in spec.cells for a in c.limits.against} | {c.published for c in spec.cells}
@@ -129,10 +133,32 @@ def _judge_run(
     now: str,
 ) -> Verdict:  # fmt: skip
     have = standards_of(spec, cell, run, runs_dir)
-    found = judge(
-        run, baseline=have.baseline, golden=have.golden, references=references, spec=cell.limits, plain=plain, now=now
-    )
-    return replace(found, notes=found.notes + have.missing)
+
+    def judged(limits: GateSpec) -> Verdict:
+        found = judge(
+            run, baseline=have.baseline, golden=have.golden, references=references, spec=limits, plain=plain, now=now
+        )
+        return replace(found, notes=found.notes + have.missing)
+
+    return _waived(cell, judged, now)
+
+
+def _waived(cell: CellSpec, judged: Callable[[GateSpec], Verdict], now: str) -> Verdict:
+    """The verdict at the cell's limits, or at its waiver's as long as that is in force; both are said."""
+    waiver, own = cell.waiver, judged(cell.limits)
+    if waiver is None:
+        return own
+    if not in_force(waiver, now, cell.name):
+        return replace(own, notes=(f"warning: {waiver} is over: judged at the cell's own limits", *own.notes))
+    found = judged(waiver.limits)
+    more = "; not needed: the cell passes at its own limits" if own.outcome is PASS else ""
+    return replace(found, notes=(f"{waiver}{more}", *found.notes))
+
+
+def _of_figures(
+    limits: GateSpec, *, figures: Published, golden: GoldenValue | None, references: Sequence[ReferenceScore]
+) -> Verdict:
+    return judge_figures(figures, golden=golden, references=references, spec=limits)
 
 
 def _adjusted(spec: Spec, found: Sequence[CellResult]) -> list[CellResult]:

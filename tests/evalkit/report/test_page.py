@@ -19,12 +19,12 @@ from evalkit.acceptance import positions, summarize
 from evalkit.baseline import STRICT, Row
 from evalkit.errors import EvalkitError
 from evalkit.gate import judge
-from evalkit.golden import Standards
+from evalkit.golden import GoldenValue, Standards
 from evalkit.records import Outcome, Run
 from evalkit.report import again, best, bundle, drafts, grid, origin, tables, text
 from evalkit.report.markdown import page_markdown
 from evalkit.report.render import render, render_page, write_page, write_report
-from evalkit.report.subject import subjects
+from evalkit.report.subject import Subject, subjects
 from tests.evalkit.report.makers import (
     HOSTILE,
     RECORDED,
@@ -396,6 +396,20 @@ def test_a_question_is_in_the_page_once_and_pairs_the_runs() -> None:
     alike = [x["i"] == y["i"] for x, y in zip(a["rows"], b["rows"], strict=True)]
     assert [i for i, same in enumerate(alike) if not same] == [7]
     assert len({r["i"] for r in (*a["rows"], *b["rows"])}) == 51 and b["rows"][7]["q"] == run.samples[7].question
+
+
+def test_no_picture_of_a_curve_that_says_it_is_of_other_data_or_another_temperature_stands_beside_a_run(
+    run: Run,
+) -> None:
+    def told(value: GoldenValue) -> Subject:
+        return subjects([(run, None, Standards(golden=make_curve(value), baseline=None, references=()))])[0]
+
+    for value, words in (
+        (make_golden(dataset="coding"), "data coding / gradeschool"),
+        (make_golden(temperature=1.0), "temperature 1"),
+    ):
+        assert told(value).view.value is None and words in told(value).golden_differs
+    assert told(make_golden()).view.value is not None
 
 
 def test_reproduce_names_commit_set_up_and_command(run: Run) -> None:
