@@ -9,8 +9,8 @@ from evalkit.records import Bucket, CanonicalScore, Sample
 from evalkit.views import FLEXIBLE, STRICT, Pick, flexible_view, strict_view
 
 FORMS = {  # a form of the answer's characters -> what it is called
-    "full width": "full width", "sign": "sign", "fraction": "fraction", "exponent": "exponent", "currency": "currency", "percent": "percent",
-    "separators": "separators",
+    "full width": "full width", "sign": "sign", "fraction": "fraction", "exponent": "exponent", "currency": "currency",
+    "percent": "percent", "separators": "separators",
 }  # fmt: skip
 MEANING: Mapping[str, str] = {
     "marker missing": "no `####` before the answer",

@@ -36,7 +36,8 @@ _CURRENCY = r"(?:US\$|USD|EUR|GBP|Rs\.?|\\?\$|[€£¥₹])"
 class Number:
     """A number found in a text: its exact value, the raw span it was read from, and what was taken off.
 
-    `kind` is integer, decimal, fraction or exponent; `notes` are among sign, currency, separators, percent, unit, full width.
+    `kind` is integer, decimal, fraction or exponent; `notes` are among sign, currency, separators, percent, unit,
+    full width.
     """
 
     value: Fraction
