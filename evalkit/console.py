@@ -41,6 +41,7 @@ def filter_names(samples: Iterable[Sample]) -> list[str]:
 def run_rows(run: Run) -> list[tuple[str, str]]:
     """A run in figures: (what, value)."""
     from evalkit.acceptance import of_run  # numpy
+    from evalkit.outlook import gpu_count, minutes
     from evalkit.report import text
 
     answered = [s for s in run.samples if not s.error]
@@ -67,7 +68,9 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     rows.append(("failed", str(len(run.samples) - len(answered))))
     speed = text.speed(run.output_tokens, run.seconds, comma="") if run.seconds else "-"
     rows.append(("speed", f"{speed}  ({run.output_tokens} tokens)"))
-    rows.append(("time", f"{run.seconds:.1f} s"))
+    gpus = gpu_count(run.cell, run.fingerprint)
+    spent = f"  ({minutes(run.seconds * gpus)} GPU-minutes on {gpus} GPU{'s' if gpus > 1 else ''})" if gpus else ""
+    rows.append(("time", f"{run.seconds:.1f} s{spent}"))
     return rows
 
 

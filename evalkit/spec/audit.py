@@ -13,6 +13,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate.common import combine
 from evalkit.golden import GoldenValue, lookup, read_curve
 from evalkit.golden.defaults import baseline_for, golden_path
+from evalkit.outlook import flips
 from evalkit.percent import percent
 from evalkit.records import Outcome
 from evalkit.spec.audit_text import audit_text
@@ -23,7 +24,6 @@ from evalkit.spec.simulate import Effect, Rates, Truth, draw, geometric, holm_pa
 from evalkit.spec.standards import golden_file
 
 FACTORS = (0.0, 0.5, 1.0, 1.5, 2.0, 4.0)  # true losses, in margins
-DISCORDANT = 0.02  # share of questions that flip without a loss, assumed
 
 
 def audit_spec(path: Path, *, runs_dir: Path, draws: int, seed: int) -> str:
@@ -111,7 +111,7 @@ def _truth(spec: Spec, cell: CellSpec, references: Sequence[ReferenceScore]) -> 
                                "record its baseline, or name a published score")  # fmt: skip
         n, score = ref.n, ref.score
     return Truth(
-        n=n, score=score, discordant=min(DISCORDANT, 2 * (1 - score)), paired=base is not None or bool(cell.run),
+        n=n, score=score, discordant=flips(score), paired=base is not None or bool(cell.run),
         published=published, **_golden_truth(spec, cell),
     )  # fmt: skip
 
