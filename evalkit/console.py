@@ -57,7 +57,7 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
         rows.append(("acceptance rate", text.share(found.acceptance_rate)))
     steps = f"{found.steps} verify" + (f", {found.steps_without_draft} plain" if found.steps_without_draft else "")
     rows.append(("steps", steps if found.steps else f"{found.steps_without_draft} plain"))
-    if found.source != "steps":
+    if not found.by_step:
         rows.append(("acceptance", f"from {found.source}"))
     rows += path_rows(run)
     rows.append(("samples", f"{len(run.samples)} of {run.task_size}" if len(run.samples) < run.task_size
