@@ -198,6 +198,9 @@ def gate(
     benchmark: to.BenchmarkFile = None,
     lm_eval: to.LmEvalDir = None,
     runs_dir: RunsDir = Path("runs"),
+    repeats: Annotated[
+        bool, typer.Option("--repeats", help="The runs repeat one setting: one verdict, by question means.")
+    ] = False,
     run_missing: Annotated[bool, typer.Option("--run-missing", help="SPEC: run cells that are not stored.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="SPEC: simulate the gate's error rates.")] = False,
     draws: Annotated[
@@ -216,8 +219,8 @@ def gate(
                              "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
     _refuse_odd_audit(audit, {"--draws": draws, "--seed": seed}, {**files, "run_missing": run_missing})
     if specs := [word for word in which if looks_like_spec(word)]:
-        if len(which) > 1 or baseline or golden or margin is not None:
-            odd = "other arguments" if len(which) > 1 else "--baseline, --golden or --margin"
+        if len(which) > 1 or baseline or golden or repeats or margin is not None:
+            odd = "other arguments" if len(which) > 1 else "--baseline, --golden, --repeats or --margin"
             raise EvalkitError(f"specification {specs[0]} with {odd}", "write them into the specification")
         if audit:
             from evalkit.spec.audit import audit_spec
@@ -232,16 +235,17 @@ def gate(
     if audit or run_missing:
         raise EvalkitError("--audit and --run-missing need a specification", "give a .yaml; docs/examples/ has some")
     from evalkit import console, sweep
-    from evalkit.judging import find_standard, judge_run, spec_of
+    from evalkit.judging import find_standard, judge_repeats, judge_run, spec_of
 
     spec_of(margin)
     baseline, golden = find_standard(baseline, runs_dir, "baseline"), find_standard(golden, runs_dir, "golden")
     outputs = to.Outputs(**files)
     runs = [_load(word, runs_dir) for word in which]
-    found = [judge_run(one, baseline=baseline, golden=golden, margin=margin).verdict for one in runs]
+    against: dict[str, Any] = {"baseline": baseline, "golden": golden, "margin": margin}
+    found = [judge_repeats(runs, **against)] if repeats else [judge_run(one, **against).verdict for one in runs]
     if len(found) > 1:
         found = sweep.adjust(found)
-    outputs.write(found, runs)
+    outputs.write(found, runs[: len(found)])
     if not outputs.alone:
         out = console.console()
         if len(found) == 1:

@@ -12,6 +12,7 @@ from evalkit import golden as goldens
 from evalkit.baseline import Baseline, load_baseline, record_baseline
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
+from evalkit.gate.repeats import join_repeats
 from evalkit.golden import Curve, Standards
 from evalkit.records import Check, Outcome, Run, Verdict
 from evalkit.runfile import RUN_FILE, read_json
@@ -49,10 +50,24 @@ def judge_run(
     if golden is not None:
         found = replace(found, golden=read_golden(golden, run))
         missing = tuple(m for m in missing if "curve" not in m)
-    demands = (*(["accuracy"] if baseline is not None else []), *(["length"] if golden is not None else []))
-    spec = replace(spec_of(margin), demands=demands)
+    spec = _demanding(margin, baseline, golden)
     verdict = judge(run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec)
     return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing), standards=found)
+
+
+def judge_repeats(
+    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
+) -> Verdict:
+    """One verdict on repeats of one setting, each judged against the same standards."""
+    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin) for run in runs]
+    return join_repeats(runs, [one.verdict for one in found], baseline=found[0].standards.baseline,
+                        spec=_demanding(margin, baseline, golden))  # fmt: skip
+
+
+def _demanding(margin: float | None, baseline: Path | None, golden: Path | None) -> GateSpec:
+    """The gate's limits; what is named is demanded."""
+    demands = (*(["accuracy"] if baseline is not None else []), *(["length"] if golden is not None else []))
+    return replace(spec_of(margin), demands=demands)
 
 
 def spec_of(margin: float | None) -> GateSpec:
