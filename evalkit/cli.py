@@ -201,6 +201,12 @@ def gate(
     repeats: Annotated[
         bool, typer.Option("--repeats", help="The runs repeat one setting: one verdict, by question means.")
     ] = False,
+    in_order: Annotated[
+        bool,
+        typer.Option(
+            "--in-order", help="Test the runs in the order given up to the first that does not pass, in place of Holm."
+        ),
+    ] = False,
     run_missing: Annotated[bool, typer.Option("--run-missing", help="SPEC: run cells that are not stored.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="SPEC: simulate the gate's error rates.")] = False,
     draws: Annotated[
@@ -219,8 +225,9 @@ def gate(
                              "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
     _refuse_odd_audit(audit, {"--draws": draws, "--seed": seed}, {**files, "run_missing": run_missing})
     if specs := [word for word in which if looks_like_spec(word)]:
-        if len(which) > 1 or baseline or golden or repeats or margin is not None:
-            odd = "other arguments" if len(which) > 1 else "--baseline, --golden, --repeats or --margin"
+        if len(which) > 1 or baseline or golden or repeats or in_order or margin is not None:
+            ours = "--baseline, --golden, --repeats, --in-order or --margin"
+            odd = "other arguments" if len(which) > 1 else ours
             raise EvalkitError(f"specification {specs[0]} with {odd}", "write them into the specification")
         if audit:
             from evalkit.spec.audit import audit_spec
@@ -234,6 +241,9 @@ def gate(
         raise typer.Exit(_code(gate_spec(Path(specs[0]), runs_dir=runs_dir, outputs=outputs, make=make)))
     if audit or run_missing:
         raise EvalkitError("--audit and --run-missing need a specification", "give a .yaml; docs/examples/ has some")
+    if in_order and (repeats or len(which) < 2):
+        why = "repeats are one setting" if repeats else "one run has no order"
+        raise EvalkitError(f"--in-order: {why}", "leave it away, or give the runs of several settings in their order")
     from evalkit import console, sweep
     from evalkit.judging import find_standard, judge_repeats, judge_run, spec_of
 
@@ -244,14 +254,14 @@ def gate(
     against: dict[str, Any] = {"baseline": baseline, "golden": golden, "margin": margin}
     found = [judge_repeats(runs, **against)] if repeats else [judge_run(one, **against).verdict for one in runs]
     if len(found) > 1:
-        found = sweep.adjust(found)
+        found = sweep.adjust(found, in_order=in_order)
     outputs.write(found, runs[: len(found)])
     if not outputs.alone:
         out = console.console()
         if len(found) == 1:
             out.print(console.verdict_text(found[0], out.width if out.is_terminal else 0))
         else:
-            out.print(console.sweep_table(sweep.rows(found)))
+            out.print(console.sweep_table(sweep.rows(found), in_order=in_order))
             for verdict in found:
                 out.print(console.sweep_reason(verdict))
     raise typer.Exit(_code(sweep.combined(found)))

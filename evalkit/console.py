@@ -139,15 +139,17 @@ def folded(words: str, width: int, indent: int = 16) -> str:
     return "  " + ("\n" + " " * indent).join(lines)
 
 
-def sweep_table(rows: Sequence[Row]) -> Table:
+def sweep_table(rows: Sequence[Row], *, in_order: bool = False) -> Table:
     """Runs of a sweep side by side, with raw and adjusted p-values."""
+    how = "Holm p that one adjusted for the number of runs"
+    how = "in order the largest up to it, 1 from the first run that does not pass" if in_order else how
     words = (
-        "p is for a loss under the margin, raw; run p is the largest of the run's tests, and Holm p that one adjusted "
-        "for the number of runs: a run passes only where it is small enough too"
+        f"p is for a loss under the margin, raw; run p is the largest of the run's tests, and {how}: a run passes only "
+        "where it is small enough too"
     )
     table = Table(box=box.SIMPLE, caption=words, caption_justify="left", caption_style="dim")
     table.add_column("run", overflow="fold", min_width=min(60, max((len(row.run) for row in rows), default=0)))
-    for name in ("verdict", "accuracy p", "length p", "run p", "Holm p"):
+    for name in ("verdict", "accuracy p", "length p", "run p", "in order" if in_order else "Holm p"):
         table.add_column(name, no_wrap=True)
     for row in rows:
         values = (row.accuracy_p, row.length_p, row.p, row.adjusted)

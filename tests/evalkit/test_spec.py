@@ -20,7 +20,7 @@ from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import sha256_json
 from evalkit.gate.limits import DEMANDS, GateSpec
-from evalkit.records import Outcome, Run
+from evalkit.records import Check, Outcome, Run, Verdict
 from evalkit.runfile import dump, pack_sample
 from evalkit.spec import SCHEMA_FILE, looks_like_spec, read, read_spec
 from evalkit.spec.document import PAGE, rendered
@@ -93,6 +93,7 @@ def test_examples_are_read(path: Path) -> None:
     ({"cells": [{"figures": {"source": "s"}}]}, "neither a score nor a length", "give correct"),
     ({"schema": 2}, "schema is 2", "use 1"), ({"name": None}, "name: None is not of type 'string'", ""),
     ({"alpha": float("nan")}, "alpha is nan", ""),
+    ({"holm": True, "in_order": True}, "spec.yaml has both holm and in_order: true", "keep one"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path: Path, change: dict, what: str, fix: str) -> None:
     with pytest.raises(EvalkitError) as e:
@@ -279,6 +280,31 @@ def test_a_cell_broken_on_purpose_passes_only_when_it_is_refused(tmp_path: Path)
         assert check.outcome is outcome and found.outcome is outcome and "broken on purpose" in check.message
     text = main(["gate", str(path), "--runs-dir", str(tmp_path / "runs")])
     assert text == 1
+
+
+def test_cells_in_a_fixed_order_pass_where_holm_leaves_them_open_up_to_the_first_that_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(9):
+        store(tmp_path / "runs", dataclasses.replace(make_run(4), id=f"run-{i}"))
+    open_run = ""
+
+    def judged(run: Run, **words: Any) -> Verdict:
+        found = Outcome.INCONCLUSIVE if run.id == open_run else Outcome.PASS
+        check = Check(name="accuracy", outcome=found, expected="e", found="f", message="m", numbers={"p": 0.01})
+        return Verdict(outcome=found, checks=(check,), run_id=run.id)
+
+    monkeypatch.setattr("evalkit.spec.judge.judge", judged)
+
+    def outcomes(**change: Any) -> list[str]:
+        path = written(tmp_path, cells=[{"run": f"run-{i}"} for i in range(9)], **change)
+        found = judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW)
+        return [named(v, "sweep").outcome.value for v in found.verdicts]
+
+    assert outcomes() == ["inconclusive"] * 9, "9 times 0.01"
+    assert outcomes(in_order=True) == outcomes(in_order=True, holm=False) == ["pass"] * 9
+    open_run = "run-3"
+    assert outcomes(in_order=True) == ["pass"] * 3 + ["inconclusive"] * 6
 
 
 def test_yesterdays_run_and_an_unknown_score_in_a_specification(tmp_path: Path) -> None:
