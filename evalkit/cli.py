@@ -69,6 +69,8 @@ RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K;
 Ks = Annotated[list[str] | None, typer.Option("--k", metavar="K,...", help="Run these K now; 0 is the baseline.")]
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
 CurveArg = Annotated[str, typer.Argument(help="A golden file, or its name in golden/.", metavar="FILE|NAME")]
+PlainOpt = Annotated[str, typer.Option("--plain", metavar="RUN", help="K=0 run in the same quant mode: "
+                                       "its texts must be the same, near-ties apart.")]  # fmt: skip
 GoldenOpt = Annotated[Path | None, typer.Option("--golden", help="Golden curve or stored run.  [default: golden/]")]
 Margin = Annotated[float | None, typer.Option(help="Loss of accuracy that is accepted.  [default: 0.01]")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")]
@@ -191,6 +193,7 @@ def gate(
     baseline: BaselineOpt = None,
     golden: GoldenOpt = None,
     margin: Margin = None,
+    plain: PlainOpt = "",
     json: to.JsonFile = None,
     junit: to.JunitFile = None,
     summary: to.SummaryFile = None,
@@ -225,8 +228,8 @@ def gate(
                              "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
     _refuse_odd_audit(audit, {"--draws": draws, "--seed": seed}, {**files, "run_missing": run_missing})
     if specs := [word for word in which if looks_like_spec(word)]:
-        if len(which) > 1 or baseline or golden or repeats or in_order or margin is not None:
-            ours = "--baseline, --golden, --repeats, --in-order or --margin"
+        if len(which) > 1 or baseline or golden or plain or repeats or in_order or margin is not None:
+            ours = "--baseline, --golden, --plain, --repeats, --in-order or --margin"
             odd = "other arguments" if len(which) > 1 else ours
             raise EvalkitError(f"specification {specs[0]} with {odd}", "write them into the specification")
         if audit:
@@ -252,6 +255,7 @@ def gate(
     outputs = to.Outputs(**files)
     runs = [_load(word, runs_dir) for word in which]
     against: dict[str, Any] = {"baseline": baseline, "golden": golden, "margin": margin}
+    against |= {"plain": _load(plain, runs_dir)} if plain else {}
     found = [judge_repeats(runs, **against)] if repeats else [judge_run(one, **against).verdict for one in runs]
     if len(found) > 1:
         found = sweep.adjust(found, in_order=in_order)

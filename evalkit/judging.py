@@ -33,9 +33,11 @@ class Judged:
 
 
 def judge_run(
-    run: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
-) -> Judged:
-    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file.
+    run: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None,
+    plain: Run | None = None,
+) -> Judged:  # fmt: skip
+    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file, `plain`
+    a K=0 run in the same quant mode, for losslessness.
 
     What is not named is looked up in golden/ by the run's target and draft. What is named is demanded: a run that can't
     be compared with it fails; one that nothing in golden/ fits is inconclusive, and says what to record.
@@ -50,24 +52,27 @@ def judge_run(
     if golden is not None:
         found = replace(found, golden=read_golden(golden, run))
         missing = tuple(m for m in missing if "curve" not in m)
-    spec = _demanding(margin, baseline, golden)
-    verdict = judge(run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec)
+    spec = _demanding(margin, baseline, golden, plain)
+    verdict = judge(
+        run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec, plain=plain
+    )
     return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing), standards=found)
 
 
 def judge_repeats(
-    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
-) -> Verdict:
+    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None,
+    plain: Run | None = None,
+) -> Verdict:  # fmt: skip
     """One verdict on repeats of one setting, each judged against the same standards."""
-    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin) for run in runs]
+    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin, plain=plain) for run in runs]
     return join_repeats(runs, [one.verdict for one in found], baseline=found[0].standards.baseline,
-                        spec=_demanding(margin, baseline, golden))  # fmt: skip
+                        spec=_demanding(margin, baseline, golden, plain))  # fmt: skip
 
 
-def _demanding(margin: float | None, baseline: Path | None, golden: Path | None) -> GateSpec:
+def _demanding(margin: float | None, baseline: Path | None, golden: Path | None, plain: Run | None) -> GateSpec:
     """The gate's limits; what is named is demanded."""
-    demands = (*(["accuracy"] if baseline is not None else []), *(["length"] if golden is not None else []))
-    return replace(spec_of(margin), demands=demands)
+    named = {"accuracy": baseline, "length": golden, "lossless": plain}
+    return replace(spec_of(margin), demands=tuple(kind for kind, given in named.items() if given is not None))
 
 
 def spec_of(margin: float | None) -> GateSpec:
