@@ -41,6 +41,7 @@ def filter_names(samples: Iterable[Sample]) -> list[str]:
 def run_rows(run: Run) -> list[tuple[str, str]]:
     """A run in figures: (what, value)."""
     from evalkit.acceptance import of_run  # numpy
+    from evalkit.outlook import gpu_count, minutes
     from evalkit.report import text
 
     answered = [s for s in run.samples if not s.error]
@@ -56,7 +57,7 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
         rows.append(("acceptance rate", text.share(found.acceptance_rate)))
     steps = f"{found.steps} verify" + (f", {found.steps_without_draft} plain" if found.steps_without_draft else "")
     rows.append(("steps", steps if found.steps else f"{found.steps_without_draft} plain"))
-    if found.source != "steps":
+    if not found.by_step:
         rows.append(("acceptance", f"from {found.source}"))
     rows += path_rows(run)
     rows.append(("samples", f"{len(run.samples)} of {run.task_size}" if len(run.samples) < run.task_size
@@ -67,7 +68,9 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     rows.append(("failed", str(len(run.samples) - len(answered))))
     speed = text.speed(run.output_tokens, run.seconds, comma="") if run.seconds else "-"
     rows.append(("speed", f"{speed}  ({run.output_tokens} tokens)"))
-    rows.append(("time", f"{run.seconds:.1f} s"))
+    gpus = gpu_count(run.cell, run.fingerprint)
+    spent = f"  ({minutes(run.seconds * gpus)} GPU-minutes on {gpus} GPU{'s' if gpus > 1 else ''})" if gpus else ""
+    rows.append(("time", f"{run.seconds:.1f} s{spent}"))
     return rows
 
 
@@ -140,15 +143,17 @@ def folded(words: str, width: int, indent: int = 16) -> str:
     return "  " + ("\n" + " " * indent).join(lines)
 
 
-def sweep_table(rows: Sequence[Row]) -> Table:
+def sweep_table(rows: Sequence[Row], *, in_order: bool = False) -> Table:
     """Runs of a sweep side by side, with raw and adjusted p-values."""
+    how = "Holm p that one adjusted for the number of runs"
+    how = "in order the largest up to it, 1 from the first run that does not pass" if in_order else how
     words = (
-        "p is for a loss under the margin, raw; run p is the largest of the run's tests, and Holm p that one adjusted "
-        "for the number of runs: a run passes only where it is small enough too"
+        f"p is for a loss under the margin, raw; run p is the largest of the run's tests, and {how}: a run passes only "
+        "where it is small enough too"
     )
     table = Table(box=box.SIMPLE, caption=words, caption_justify="left", caption_style="dim")
     table.add_column("run", overflow="fold", min_width=min(60, max((len(row.run) for row in rows), default=0)))
-    for name in ("verdict", "accuracy p", "length p", "run p", "Holm p"):
+    for name in ("verdict", "accuracy p", "length p", "run p", "in order" if in_order else "Holm p"):
         table.add_column(name, no_wrap=True)
     for row in rows:
         values = (row.accuracy_p, row.length_p, row.p, row.adjusted)

@@ -12,6 +12,7 @@ from evalkit import golden as goldens
 from evalkit.baseline import Baseline, load_baseline, record_baseline
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
+from evalkit.gate.repeats import join_repeats
 from evalkit.golden import Curve, Standards
 from evalkit.records import Check, Outcome, Run, Verdict
 from evalkit.runfile import RUN_FILE, read_json
@@ -33,10 +34,11 @@ class Judged:
 
 
 def judge_run(
-    run: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
-) -> Judged:
-    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file,
-    a folder of curves or of a run.
+    run: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None,
+    plain: Run | None = None,
+) -> Judged:  # fmt: skip
+    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file, a folder
+    of curves or of a run, `plain` a K=0 run in the same quant mode, for losslessness.
 
     What is not named is looked up in golden/ by the run's target and draft. What is named is demanded: a run that can't
     be compared with it fails; one that nothing in golden/ fits is inconclusive, and says what to record.
@@ -51,10 +53,27 @@ def judge_run(
     if golden is not None:
         found = replace(found, golden=read_golden(golden, run))
         missing = tuple(m for m in missing if "curve" not in m)
-    demands = (*(["accuracy"] if baseline is not None else []), *(["length"] if golden is not None else []))
-    spec = replace(spec_of(margin), demands=demands)
-    verdict = judge(run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec)
+    spec = _demanding(margin, baseline, golden, plain)
+    verdict = judge(
+        run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec, plain=plain
+    )
     return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing), standards=found)
+
+
+def judge_repeats(
+    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None,
+    plain: Run | None = None,
+) -> Verdict:  # fmt: skip
+    """One verdict on repeats of one setting, each judged against the same standards."""
+    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin, plain=plain) for run in runs]
+    return join_repeats(runs, [one.verdict for one in found], baseline=found[0].standards.baseline,
+                        spec=_demanding(margin, baseline, golden, plain))  # fmt: skip
+
+
+def _demanding(margin: float | None, baseline: Path | None, golden: Path | None, plain: Run | None) -> GateSpec:
+    """The gate's limits; what is named is demanded."""
+    named = {"accuracy": baseline, "length": golden, "lossless": plain}
+    return replace(spec_of(margin), demands=tuple(kind for kind, given in named.items() if given is not None))
 
 
 def spec_of(margin: float | None) -> GateSpec:
@@ -151,15 +170,16 @@ def report_subjects(found: Sequence[tuple[Run, Judged | None]]) -> list[Subject]
 
 
 def judge_sweep(
-    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
-) -> list[Judged]:
-    """Each run judged as by `judge_run`, several with Holm's correction."""
-    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin) for run in runs]
+    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None,
+    plain: Run | None = None, in_order: bool = False,
+) -> list[Judged]:  # fmt: skip
+    """Each run judged as by `judge_run`, several with Holm's correction, or in the order given."""
+    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin, plain=plain) for run in runs]
     if len(found) < 2:
         return found
     from evalkit import sweep
 
-    adjusted = sweep.adjust([j.verdict for j in found])
+    adjusted = sweep.adjust([j.verdict for j in found], in_order=in_order)
     return [replace(j, verdict=v) for j, v in zip(found, adjusted, strict=True)]
 
 

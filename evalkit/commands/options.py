@@ -42,5 +42,7 @@ BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline f
 GoldenOpt = Annotated[
     Path | None, typer.Option("--golden", help="Curve, folder of them, or stored run.  [default: golden/]")
 ]
+PlainOpt = Annotated[str, typer.Option("--plain", metavar="RUN", help="K=0 run in the same quant mode: "
+                                       "its texts must be the same, near-ties apart.")]  # fmt: skip
 Margin = Annotated[float | None, typer.Option(help="Loss of accuracy that is accepted.  [default: 0.01]")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")]

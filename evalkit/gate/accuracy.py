@@ -97,7 +97,9 @@ def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | No
             f"; warning: a gain of {points(difference)} is no chance ({p_value(numbers['mcnemar_exact'], 1)}), and a "
             "lossless draft gives none: look for a broken extractor or another setting"
         )
-    return check(outcome, words + what_would_tell(outcome, mde, needed, "questions (or repeats of them)"))
+    return check(
+        outcome, words + what_would_tell(outcome, mde, needed, "questions (or repeats of them: gate --repeats)")
+    )
 
 
 def _paired(

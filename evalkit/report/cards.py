@@ -52,9 +52,11 @@ def headline(found: Sequence[Subject]) -> str:
     parts = [f"{counted[name]} {word}" for name, word in
              (("pass", "pass"), ("fail", "fail"), ("inconclusive", "can't be told yet"), (NOT_JUDGED, "not judged"))
              if counted[name]]  # fmt: skip
-    adjusted = any(c.name == "sweep" for s in found if s.verdict for c in s.verdict.checks)
-    holm = " A pass is one after Holm's correction over all of them." if adjusted else ""
-    return f"Of {len(found)} runs, {', '.join(parts)}.{holm}"
+    allowed = [c.numbers for s in found if s.verdict for c in s.verdict.checks if c.name == "sweep"]
+    how = " A pass is one after Holm's correction over all of them." if allowed else ""
+    if any("place" in x for x in allowed):
+        how = " A pass is one in a fixed order, in which all runs before it pass too."
+    return f"Of {len(found)} runs, {', '.join(parts)}.{how}"
 
 
 def mixed(found: Sequence[Subject]) -> str:

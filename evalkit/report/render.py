@@ -174,7 +174,7 @@ def _detail(s: Subject) -> dict[str, Any]:
         "disagreement": tables.disagreement_table(run),
         "cut": drafts.cut_words(s.acceptance),
         "golden_missing": s.view.missing if s.k else (),
-        "drafts": _draft_parts(s) if s.acceptance.steps and s.acceptance.histogram else None,
+        "drafts": _draft_parts(s) if s.acceptance.steps else None,
         "flips": samples.flips_table(run, s.partner, s.index),
         "facts": tables.configuration(run),
         "provenance": tables.provenance(run),

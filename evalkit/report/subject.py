@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from evalkit.acceptance import AcceptanceStats, Group, Position, by_answer_length, of_run, positions
+from evalkit.acceptance import AcceptanceStats, Group, Position, by_answer_length, counted_positions, of_run, positions
 from evalkit.acceptance.columns import Steps, steps_of
 from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
 from evalkit.fingerprint import Difference, in_words
@@ -52,7 +52,10 @@ class Subject:
 
     @cached_property
     def curve(self) -> tuple[Position, ...]:
-        return positions(self.run.samples, self.acceptance.k) if self.acceptance.steps else ()
+        found = self.acceptance
+        if not found.by_step:
+            return counted_positions(found)
+        return positions(self.run.samples, found.k) if found.steps else ()
 
     @cached_property
     def steps(self) -> Steps:

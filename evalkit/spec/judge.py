@@ -162,12 +162,12 @@ def _of_figures(
 
 
 def _adjusted(spec: Spec, found: Sequence[CellResult]) -> list[CellResult]:
-    """Holm over the cells that are to pass; one broken on purpose is no chance for a false pass."""
+    """The number of cells that are to pass is allowed for; one broken on purpose is no chance for a false pass."""
     judged = [c for c in found if not c.cell.refused_by]
-    if not spec.holm or len(judged) < 2:
+    if not spec.correction or len(judged) < 2:
         return list(found)
-    adjusted = dict(zip([c.cell.name for c in judged], sweep.adjust([c.verdict for c in judged], alpha=spec.alpha),
-                        strict=True))  # fmt: skip
+    made = sweep.adjust([c.verdict for c in judged], alpha=spec.alpha, in_order=spec.in_order)
+    adjusted = dict(zip([c.cell.name for c in judged], made, strict=True))
     return [replace(c, verdict=v, judged=v) if (v := adjusted.get(c.cell.name)) else c for c in found]
 
 

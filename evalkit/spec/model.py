@@ -43,3 +43,9 @@ class Spec:
     holm: bool
     scores: str
     cells: tuple[CellSpec, ...]
+    in_order: bool = False  # the cells are tested in their order, in place of Holm
+
+    @property
+    def correction(self) -> str:
+        """How many cells are allowed for, in words; "" where they are not."""
+        return "a fixed order" if self.in_order else "Holm" if self.holm else ""

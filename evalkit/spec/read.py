@@ -36,12 +36,15 @@ def read_spec(path: Path) -> Spec:
     cells: list[CellSpec] = []
     for i, cell in enumerate(data["cells"]):
         cells += build_cells(cell, data, common, f"{path.name}: cells[{i}]")
+    if data.get("in_order") and data.get("holm"):
+        raise EvalkitError(f"{path.name} has both holm and in_order: true", "keep one of them")
     names = [c.name for c in cells]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise EvalkitError(f"{path.name}: two cells are called {twice[0]!r}", "give each its own name")
     return Spec(
         name=data["name"], path=path, folder=path.resolve().parent, alpha=data.get("alpha", 0.05),
-        holm=data.get("holm", True), scores=data.get("scores", "golden/reference_scores.yaml"), cells=tuple(cells),
+        holm=data.get("holm", True), in_order=data.get("in_order", False), cells=tuple(cells),
+        scores=data.get("scores", "golden/reference_scores.yaml"),
     )  # fmt: skip
 
 

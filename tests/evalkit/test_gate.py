@@ -511,6 +511,39 @@ def test_a_sweep_with_a_failed_run_fails_and_takes_no_alarm_back() -> None:
         sweep.adjust([good, good])
 
 
+def test_runs_in_a_fixed_order_pass_at_the_whole_alpha_up_to_the_first_that_does_not() -> None:
+    alone = verdict()
+    (p,) = {max(sweep.p_values(alone).values())}
+    many = [dataclasses.replace(alone, run_id=f"r{i}") for i in range(9)]
+    assert 9 * p > 0.05, "Holm would pass none of them"
+    found = sweep.adjust(many, in_order=True)
+    assert {v.outcome for v in found} == {Outcome.PASS} and [r.adjusted for r in sweep.rows(found)] == [p] * 9
+    assert "number 9 of 9 in a fixed order, all before it pass" in named(found[-1], "sweep").message
+
+    many[4] = dataclasses.replace(named_run("open", 5), run_id="r4")
+    assert many[4].outcome is Outcome.INCONCLUSIVE
+    found = sweep.adjust(many, in_order=True)
+    outcomes = [named(v, "sweep").outcome for v in found]
+    assert outcomes == [Outcome.PASS] * 4 + [Outcome.INCONCLUSIVE] * 5
+    assert "where the sequence ends: number 5 of 9" in named(found[4], "sweep").message
+    assert "r4 before it did not pass" in named(found[5], "sweep").message and found[5].outcome is Outcome.INCONCLUSIVE
+
+
+def test_any_reason_not_to_pass_ends_a_fixed_order_and_an_alarm_stays() -> None:
+    good, bad = verdict(), named_run("bad", 60)
+    small = verdict(make_run(0))  # nothing was tested
+    cut = verdict(
+        make_run(change=lambda i: {"finish_reason": "length"} if i < 20 else {})
+    )  # its tests pass, it does not
+    for first in (bad, small, cut):
+        first = dataclasses.replace(first, run_id="first")
+        found = sweep.adjust([first, good], in_order=True)
+        assert [v.outcome for v in found] == [first.outcome, Outcome.INCONCLUSIVE]
+        assert sweep.combined(found) is Outcome.FAIL
+    with pytest.raises(EvalkitError, match="given twice"):
+        sweep.adjust([good, good], in_order=True)
+
+
 # --- published scores
 
 

@@ -413,3 +413,38 @@ def test_a_cell_broken_on_purpose_gets_no_certificate(
     captured = capsys.readouterr()
     assert "bad is broken on purpose" in captured.out and "no cell with a run to certify" in captured.err
     assert not (Path("runs") / run / certificate_command.FILE).exists()
+
+
+def test_a_plain_run_is_named_on_the_command_line_and_its_texts_are_demanded(
+    asked: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([*RUN, "--no-gate", "--k", "7"])
+    (drafted,) = (p.name for p in Path("runs").iterdir())
+    main([*RUN, "--no-gate", "--k", "0"])
+    (plain,) = (p.name for p in Path("runs").iterdir() if p.name != drafted)
+
+    def lossless(run: str, other: str) -> dict[str, Any]:
+        capsys.readouterr()
+        main(["gate", run, "--plain", other, "--json", "-"])
+        checks = json.loads(capsys.readouterr().out)["verdicts"][0]["checks"]
+        return next(c for c in checks if c["name"] == "lossless")
+
+    same = lossless(drafted, plain)
+    assert same["outcome"] == "pass" and "6 of 6 texts are those of plain run" in same["message"]
+    for run, other, why in ((drafted, drafted, "is a run at K=7"), (plain, plain, "the run itself"),
+                            (plain, drafted, "is a run at K=7")):  # fmt: skip
+        found = lossless(run, other)
+        assert found["outcome"] == "fail" and why in found["message"] and "the gate demands it" in found["message"]
+    assert main(["gate", drafted, "--plain", "nothing"]) == 2 and "nothing" in error(capsys)
+
+
+def test_a_text_that_is_not_the_plain_one_fails_by_name(asked: list[Any], monkeypatch: Any, capsys: Any) -> None:
+    main([*RUN, "--no-gate", "--k", "0"])
+    (plain,) = (p.name for p in Path("runs").iterdir())
+    wrong = Scripted(lambda r: f" that is , I guess\n#### {int(r.id) + 1}", k=7)
+    monkeypatch.setattr(run_module, "run_cell", partial(run_module.run_cell, backend=lambda cell: wrong))
+    main([*RUN, "--no-gate", "--k", "7"])
+    drafted = next(p.name for p in Path("runs").iterdir() if p.name != plain)
+    capsys.readouterr()
+    assert main(["gate", drafted, "--plain", plain]) == 1
+    assert "lossless: 0 of 6 texts are those of plain run" in capsys.readouterr().out

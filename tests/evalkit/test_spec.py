@@ -21,7 +21,7 @@ from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import sha256_json
 from evalkit.gate.limits import DEMANDS, GateSpec
-from evalkit.records import Outcome, Run
+from evalkit.records import Check, Outcome, Run, Verdict
 from evalkit.runfile import dump, pack_sample
 from evalkit.spec import SCHEMA_FILE, looks_like_spec, read, read_spec
 from evalkit.spec.document import PAGE, rendered
@@ -95,6 +95,7 @@ def test_examples_are_read(path: Path) -> None:
     ({"cells": [{"figures": {"source": "s"}}]}, "neither a score nor a length", "give correct"),
     ({"schema": 2}, "schema is 2", "use 1"), ({"name": None}, "name: None is not of type 'string'", ""),
     ({"alpha": float("nan")}, "alpha is nan", ""),
+    ({"holm": True, "in_order": True}, "spec.yaml has both holm and in_order: true", "keep one"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path: Path, change: dict, what: str, fix: str) -> None:
     with pytest.raises(EvalkitError) as e:
@@ -126,7 +127,7 @@ def test_a_yaml_is_a_specification_and_anything_else_a_run(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("words", "error"), [
-    (["gate", "a.yaml", "b.yaml"], "with other arguments"), (["gate", "a.yaml", "--margin", "0.1"], "with --baseline"),
+    (["gate", "a.yaml", "b.yaml"], "with other arguments"), (["gate", "a.yaml", "--margin", "0.1"], "with --margin"),
     (["gate", "some-run", "--audit"], "need a specification"), (["gate", "nowhere.yaml"], "no specification nowhere"),
     (["gate", str(M31), "--audit", "--draws", "1"], "--draws is 1"),
 ])  # fmt: skip
@@ -388,6 +389,31 @@ def test_a_waiver_needs_its_owner_and_reads_a_plain_date(tmp_path: Path) -> None
     (tmp_path / "s.yaml").write_text(text.replace("owner: a, ", ""))
     with pytest.raises(EvalkitError, match=r"waiver has no 'owner'"):
         read_spec(tmp_path / "s.yaml")
+
+
+def test_cells_in_a_fixed_order_pass_where_holm_leaves_them_open_up_to_the_first_that_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(9):
+        store(tmp_path / "runs", dataclasses.replace(make_run(4), id=f"run-{i}"))
+    open_run = ""
+
+    def judged(run: Run, **words: Any) -> Verdict:
+        found = Outcome.INCONCLUSIVE if run.id == open_run else Outcome.PASS
+        check = Check(name="accuracy", outcome=found, expected="e", found="f", message="m", numbers={"p": 0.01})
+        return Verdict(outcome=found, checks=(check,), run_id=run.id)
+
+    monkeypatch.setattr("evalkit.spec.judge.judge", judged)
+
+    def outcomes(**change: Any) -> list[str]:
+        path = written(tmp_path, cells=[{"run": f"run-{i}"} for i in range(9)], **change)
+        found = judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW)
+        return [named(v, "sweep").outcome.value for v in found.verdicts]
+
+    assert outcomes() == ["inconclusive"] * 9, "9 times 0.01"
+    assert outcomes(in_order=True) == outcomes(in_order=True, holm=False) == ["pass"] * 9
+    open_run = "run-3"
+    assert outcomes(in_order=True) == ["pass"] * 3 + ["inconclusive"] * 6
 
 
 def test_yesterdays_run_and_an_unknown_score_in_a_specification(tmp_path: Path) -> None:

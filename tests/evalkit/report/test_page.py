@@ -206,10 +206,20 @@ def test_score_without_samples_and_command_of_folders() -> None:
     nothing = replace(run, samples=(), complete=False)
     assert tables.score_table(nothing, None).rows[0][1] == "no scored sample"
     assert text.score(1, 1) == "1.0000 (one sample has no standard error) (1/1)"
+
     cell = {**run.cell, "target": "mine", "model": "/m/mine", "draft": "d", "draft_path": "/m/d", "prefix_cache": False}
     assert again.command(replace(run, cell=cell)) == (
         "evalkit run --task gradeschool --model /m/mine --draft /m/d --k 7 --quant nvfp4 --no-prefix-cache"
     )
+
+
+@pytest.mark.parametrize("n", [2, 8, 1319])
+def test_c23_no_score_is_shown_as_plus_minus_nothing(n: int) -> None:
+    for right in (0, n):
+        for words in (text.score(right, n), text.mean_score([float(right > 0)] * n)):
+            assert "±" not in words and f"95 % {text.wilson(right, n)}" in words and f"({right}/{n})" in words
+    assert "±" in text.score(1, n) and "±" in text.mean_score([1.0, *[0.0] * (n - 1)])
+    assert text.mean_score([0.5] * n) == f"0.5000  ({n / 2:g}/{n})"
 
 
 def unpacked(page: str) -> list[dict[str, Any]]:
