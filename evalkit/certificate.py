@@ -23,8 +23,8 @@ from typing import Any
 
 from evalkit.baseline import GOLDEN_DIR
 from evalkit.errors import EvalkitError
+from evalkit.files import write_text
 from evalkit.fingerprint import Fingerprint, config_fingerprint, make, shown
-from evalkit.outputs.common import write_text
 from evalkit.outputs.document import verdict_json
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.runfile import RUN_FILE, SAMPLES_FILE, read_json

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evalkit.records import Bucket, Outcome, Run, Sample, Verdict
+from evalkit.views import STRICT
 
 if TYPE_CHECKING:
     from evalkit.sweep import Row
@@ -176,11 +177,11 @@ def runs_table(runs: Sequence[Run]) -> Table:
     """One line a run, oldest first."""
     table = Table(box=box.SIMPLE)
     table.add_column("id", overflow="fold", min_width=min(60, max((len(run.id) for run in runs), default=0)))
-    for name in ("samples", "strict-match", "accepted length", "started"):
+    for name in ("samples", STRICT, "accepted length", "started"):
         table.add_column(name, no_wrap=True)
     for run in runs:
         answered = [s for s in run.samples if not s.error]
-        scores = [s.scores["strict-match"] for s in answered if "strict-match" in s.scores]
+        scores = [s.scores[STRICT] for s in answered if STRICT in s.scores]
         steps = [t for s in answered for t in s.steps if t.k]
         table.add_row(
             run.id,

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from evalkit.records import Sample
-
-STRICT = "strict-match"
+from evalkit.views import STRICT
 
 
 @dataclass(slots=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from evalkit.errors import EvalkitError
-from evalkit.outputs.common import overall, pairs, safe, write_text
+from evalkit.files import write_text
+from evalkit.outputs.common import overall, pairs, safe
 from evalkit.records import Check, Outcome, Run, Verdict
 
 LIMIT = 1 << 20  # bytes of a step summary

@@ -13,8 +13,9 @@ import jinja2
 from markupsafe import Markup
 
 from evalkit.acceptance import by_category
-from evalkit.baseline import Baseline, ReferenceScore, atomic_write
+from evalkit.baseline import Baseline, ReferenceScore
 from evalkit.errors import EvalkitError
+from evalkit.files import write_text
 from evalkit.gate import GateSpec
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Run, Verdict
@@ -261,8 +262,7 @@ def _environment() -> jinja2.Environment:
 
 def write_page(page: str, path: Path) -> Path:
     """Writes the page to `path`, whole or not at all, and returns `path`."""
-    atomic_write(path, page)
-    return path
+    return write_text(path, page)
 
 
 def write_report(found: Sequence[Subject], path: Path) -> Path:

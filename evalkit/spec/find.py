@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from evalkit.checkpoint import checkpoint_hash
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import verify_facts
-from evalkit.provenance import checkpoint_hash, code_hash
+from evalkit.provenance import code_hash
 from evalkit.runfile import RUN_FILE, find_run, read_head
 
 ASKED = ("target", "draft", "k", "quant", "draft_width", "temperature", "top_p", "top_k", "seed", "limit", "data")

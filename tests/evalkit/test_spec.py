@@ -16,6 +16,7 @@ import yaml
 
 from engine.mode import PRESETS
 from evalkit import provenance
+from evalkit.checkpoint import checkpoint_hash
 from evalkit.cli import main
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
@@ -210,8 +211,8 @@ def as_stored(name: str, k: int, quant: str, draft: str = "dspark", share: float
     cell = Cell.make(k=k, quant=quant, draft=draft)
     run = make_run(n, change=lambda i: {"steps": steps(i, k, share)})
     told = {
-        **run.fingerprint, "target_sha": provenance.checkpoint_hash(cell.engine.model), "quant": quant, "k": k,
-        "draft_sha": provenance.checkpoint_hash(cell.engine.draft_path) if cell.engine.draft_path else draft,
+        **run.fingerprint, "target_sha": checkpoint_hash(cell.engine.model), "quant": quant, "k": k,
+        "draft_sha": checkpoint_hash(cell.engine.draft_path) if cell.engine.draft_path else draft,
     }  # fmt: skip
     made = {"started": NOW, "finished": NOW, "code": provenance.code_hash(), "data": {}}
     return dataclasses.replace(run, id=name, cell={**cell.to_json(), "shots": 0}, fingerprint=told, provenance=made)
