@@ -17,6 +17,7 @@ from evalkit import serveroptions as server
 from evalkit.commands import PLAIN, catalogue, certificate, ci
 from evalkit.commands import outputs as to
 from evalkit.errors import EvalkitError
+from evalkit.layout import say
 
 if TYPE_CHECKING:
     from evalkit.config import Cell
@@ -168,17 +169,17 @@ def run(
 
 def _tell(made: Run, runs_dir: Path, *, gate: bool, report: bool, baseline: Path | None, margin: float | None) -> None:
     """Prints a run that is done, judges it and writes its report; ends with the verdict's exit code."""
-    from evalkit import console
+    from evalkit import console, layout
 
     out = console.console()
-    out.print(console.run_table(made))
+    out.print(console.run_table(made, layout.window()))
     judged = None
     if gate or report:
         from evalkit.judging import judge_run, write_report
 
         judged = judge_run(made, baseline=baseline, margin=margin) if gate else None
         if judged is not None:
-            out.print(console.verdict_text(judged.verdict, out.width if out.is_terminal else 0))
+            out.print(console.verdict_text(judged.verdict, layout.window()))
         if report:
             out.print(f"report: {write_report(made, judged, runs_dir / made.id / 'report.html')}")
     out.print(f"run: {runs_dir / made.id}")
@@ -220,9 +221,11 @@ def gate(
             odd = "other arguments" if len(which) > 1 else "--baseline, --golden or --margin"
             raise EvalkitError(f"specification {specs[0]} with {odd}", "write them into the specification")
         if audit:
+            from evalkit.layout import window
             from evalkit.spec.audit import audit_spec
 
-            print(audit_spec(Path(specs[0]), runs_dir=runs_dir, draws=400 if draws is None else draws, seed=seed or 0))
+            n = 400 if draws is None else draws
+            print(audit_spec(Path(specs[0]), runs_dir=runs_dir, draws=n, seed=seed or 0, width=window()))
             return
         from evalkit.spec.command import gate_spec
 
@@ -231,7 +234,7 @@ def gate(
         raise typer.Exit(_code(gate_spec(Path(specs[0]), runs_dir=runs_dir, outputs=outputs, make=make)))
     if audit or run_missing:
         raise EvalkitError("--audit and --run-missing need a specification", "give a .yaml; docs/examples/ has some")
-    from evalkit import console, sweep
+    from evalkit import console, layout, sweep
     from evalkit.judging import find_standard, judge_run, spec_of
 
     spec_of(margin)
@@ -243,13 +246,13 @@ def gate(
         found = sweep.adjust(found)
     outputs.write(found, runs)
     if not outputs.alone:
-        out = console.console()
+        out, width = console.console(), layout.window()
         if len(found) == 1:
-            out.print(console.verdict_text(found[0], out.width if out.is_terminal else 0))
+            out.print(console.verdict_text(found[0], width))
         else:
-            out.print(console.sweep_table(sweep.rows(found)))
+            out.print(console.sweep_table(sweep.rows(found), width))
             for verdict in found:
-                out.print(console.sweep_reason(verdict))
+                out.print(console.sweep_reason(verdict, width))
     raise typer.Exit(_code(sweep.combined(found)))
 
 
@@ -300,7 +303,7 @@ def _report(
     from evalkit.store import find_run
 
     runs = [_load(word, runs_dir) for word in which]
-    judged = judging.with_verdicts(runs, verdict) if verdict else judging.judge_sweep(runs)
+    judged = judging.with_verdicts(runs, verdict, runs_dir) if verdict else judging.judge_sweep(runs)
     found = list(zip(runs, judged, strict=True))
     if data:
         from evalkit.report.data import write_data
@@ -319,13 +322,14 @@ def _report(
 @app.command("list")
 def list_runs(runs_dir: RunsDir = Path("runs")) -> None:
     """List the stored runs."""
-    from evalkit import console, store
+    from evalkit import console, layout, store
 
     heads = store.list_runs(runs_dir)
     if not heads:
         print(f"no runs in {runs_dir}")
         return
-    console.console().print(console.runs_table([store.load_run(runs_dir / head["id"]) for head in heads]))
+    runs = [store.load_run(runs_dir / head["id"]) for head in heads]
+    console.console().print(console.runs_table(runs, layout.window()))
 
 
 @app.command()
@@ -337,7 +341,7 @@ def show(
     """Show one stored run: score, accepted length by position and answer length, buckets, settings."""
     import json
 
-    from evalkit import console
+    from evalkit import console, layout
 
     made = _load(which, runs_dir)
     if as_json:
@@ -345,8 +349,8 @@ def show(
     else:
         from evalkit.show import run_text
 
-        console.console().print(console.run_table(made))
-        print(run_text(made))
+        console.console().print(console.run_table(made, layout.window()))
+        print(run_text(made, layout.window()))
 
 
 @app.command()
@@ -412,7 +416,7 @@ def golden_record(
     for one in _whole_numbers(k or []):
         cell = Cell.make(task=task, model=target, draft=draft, k=one, quant=quant, threads=threads, device=device)
         runs.append(_run(cell, runs_dir))
-    from evalkit import golden
+    from evalkit import golden, layout
 
     plain = [r for r in runs if r.cell.get("k") == 0]
     for one in plain:
@@ -420,7 +424,7 @@ def golden_record(
     if drafted := [r for r in runs if r.cell.get("k")]:
         cell_ = drafted[0].cell
         path = output or golden.golden_path(str(cell_["target"]), str(cell_["draft"]))
-        print(golden.record_curve(drafted, path, write=False))
+        print(golden.record_curve(drafted, path, write=False, width=layout.window()))
         if _agreed(path, yes):
             golden.record_curve(drafted, path)
 
@@ -431,14 +435,15 @@ def golden_check(
 ) -> None:
     """Read golden files strictly: K range, whether they rise, what they imply. Exits 2 when one is unreadable."""
     from evalkit.golden import check_file, check_scores_text, check_text, is_reference_scores
+    from evalkit.layout import say
 
     broken = 0
     for path in files:
         try:
-            print(check_scores_text(path) if is_reference_scores(path) else check_text(path, check_file(path)))
+            say(check_scores_text(path) if is_reference_scores(path) else check_text(path, check_file(path)))
         except EvalkitError as e:
             broken += 1
-            print(f"{path.name}: unreadable\n  error: {e.what}" + (f"\n  fix: {e.fix}" if e.fix else ""))
+            say(f"{path.name}: unreadable\n  error: {e.what}" + (f"\n  fix: {e.fix}" if e.fix else ""))
     if broken:
         raise EvalkitError(f"{broken} of {len(files)} files cannot be read", "see above")
 
@@ -446,9 +451,10 @@ def golden_check(
 @golden_app.command("show")
 def golden_show(which: CurveArg) -> None:
     """Show a golden curve, with where it comes from and its intervals."""
-    from evalkit import golden
+    from evalkit import golden, layout
 
-    print("\n\n".join(golden.show_text(curve) for curve in golden.read_curves(golden.find_file(which))))
+    width = layout.window()
+    print("\n\n".join(golden.show_text(curve, width) for curve in golden.read_curves(golden.find_file(which))))
 
 
 @golden_app.command("diff")
@@ -457,10 +463,11 @@ def golden_diff(
     new: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
 ) -> None:
     """Compare two golden curves K by K."""
-    from evalkit import golden
+    from evalkit import golden, layout
 
+    width = layout.window()
     one, two = (golden.read_curves(golden.find_file(word)) for word in (old, new))
-    print("\n".join(golden.diff_text(a, b) for a, b in golden.pair_curves(one, two)))
+    print("\n".join(golden.diff_text(a, b, width) for a, b in golden.pair_curves(one, two)))
 
 
 @baseline_app.command("record")
@@ -484,10 +491,10 @@ def _whole_numbers(words: Sequence[str]) -> list[int]:
 
 
 def _record_baseline(made: Run, output: Path | None, yes: bool, repeats: Sequence[Run] = ()) -> None:
-    from evalkit import baseline, golden
+    from evalkit import baseline, golden, layout
 
     path = output or golden.baseline_path(str(made.cell["target"]), str(made.cell["task"]))
-    print(baseline.record_baseline(made, path, repeats=repeats, write=False))
+    layout.say(baseline.record_baseline(made, path, repeats=repeats, write=False))
     if _agreed(path, yes):
         baseline.record_baseline(made, path, repeats=repeats)
 
@@ -569,7 +576,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else int(e.code is not None)
     except (EngineError, EvalkitError) as e:
-        print(f"error: {e.what}", file=sys.stderr)
+        say(f"error: {e.what}", sys.stderr)
         if e.fix:
             print(f"fix: {e.fix}", file=sys.stderr)
         return 2

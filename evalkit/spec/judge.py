@@ -9,15 +9,17 @@ from pathlib import Path
 from engine.config import nearest
 from evalkit import sweep
 from evalkit.baseline import ReferenceScore, load_reference_scores
+from evalkit.compared import SCORES, compared
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.gate.common import FAIL, PASS, checked, combine
 from evalkit.gate.figures import judge_figures
 from evalkit.gate.judge_run import judge
+from evalkit.judging import places
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.spec.find import find_file, find_setting, find_word
 from evalkit.spec.model import CellSpec, Spec
-from evalkit.spec.standards import SETTING, as_cell, golden_value, plain_folder, published_of, standards_of
+from evalkit.spec.standards import SETTING, as_cell, golden_value, named_files, plain_folder, published_of, standards_of
 from evalkit.store import load_run
 
 REFUSAL = "expected refusal"  # name of the check that a cell broken on purpose gets
@@ -132,7 +134,10 @@ def _judge_run(
     found = judge(
         run, baseline=have.baseline, golden=have.golden, references=references, spec=cell.limits, plain=plain, now=now
     )
-    return replace(found, notes=found.notes + have.missing)
+    scores = find_file(spec.scores, spec.folder, "file of published scores")
+    where = places(run) | named_files(spec, cell, runs_dir) | {SCORES: scores}
+    rests = compared(replace(have, references=tuple(references)), where)
+    return replace(found, notes=found.notes + have.missing, standards=rests)
 
 
 def _adjusted(spec: Spec, found: Sequence[CellResult]) -> list[CellResult]:
@@ -157,7 +162,8 @@ def _refused(found: CellResult) -> CellResult:
     outcome = FAIL if missed else PASS
     check = checked(REFUSAL, outcome, f"refused by {', '.join(by)}", told, words, refused_by=failed)
     messages = tuple(f"{c.name}: {c.message}" for c in found.verdict.checks if c.outcome is FAIL)
-    verdict = Verdict(outcome=outcome, checks=(check,), run_id=found.verdict.run_id, notes=messages)
+    verdict = Verdict(outcome=outcome, checks=(check,), run_id=found.verdict.run_id, notes=messages,
+                      standards=found.verdict.standards)  # fmt: skip
     return replace(found, verdict=verdict)
 
 
