@@ -76,6 +76,10 @@ def path_rows(run: Run) -> list[tuple[str, str]]:
         refused = told.get("mono_refused") or {}
         why = "".join(f", {reason} {n}" for reason, n in refused.items())
         rows.append(("Mono", f"{percent(share)} of {total} decode steps" + (f"  (refused{why[1:]})" if why else "")))
+    if isinstance(delayer := told.get("prefill_delayer"), dict):
+        held, ticks = delayer.get("hold_decode_interval", 0), delayer.get("ticks", 0)
+        rows.append(("prefill delayer", f"interval {delayer.get('interval')}: {held} of {ticks} ticks held"
+                     + (f" ({percent(held, ticks)})" if ticks else "")))  # fmt: skip
     if isinstance(fused := told.get("fused_verify_topk_steps"), int) and fused:
         rows.append(("fused verify top-k", f"{fused} of {total} decode steps"))
     if isinstance(ops := told.get("kernels"), dict) and ops.get("triton"):

@@ -138,9 +138,11 @@ def report_subjects(found: Sequence[tuple[Run, Judged | None]]) -> list[Subject]
     return subjects(rows, {j.run.id: j.source for j in read}, {j.run.id: j.lost for j in read})
 
 
-def judge_sweep(runs: Sequence[Run]) -> list[Judged]:
-    """Each run judged, several with Holm's correction."""
-    found = [judge_run(run) for run in runs]
+def judge_sweep(
+    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
+) -> list[Judged]:
+    """Each run judged as by `judge_run`, several with Holm's correction."""
+    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin) for run in runs]
     if len(found) < 2:
         return found
     from evalkit import sweep

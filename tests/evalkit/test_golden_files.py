@@ -26,7 +26,7 @@ from evalkit.golden import (
     select,
     show_text,
 )
-from tests.evalkit.test_golden import GOLDEN, make_run
+from tests.evalkit.goldens import GOLDEN, make_run
 
 IMPORTED = """# Source GitHub Actions run: https://example.invalid/runs/1
 # Acceptance Length (AL) reference values measured with SPEED-Bench.
@@ -223,9 +223,9 @@ def test_check_show_and_diff_commands(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_k_takes_a_list(capsys: pytest.CaptureFixture[str]) -> None:
-    from evalkit.cli import _whole_numbers
+    from evalkit.commands.golden import whole_numbers
 
-    assert _whole_numbers(["3,5,7"]) == _whole_numbers(["3", "5", "7,3"]) == [3, 5, 7]
+    assert whole_numbers(["3,5,7"]) == whole_numbers(["3", "5", "7,3"]) == [3, 5, 7]
     assert main(["golden", "record", "--k", "3;5"]) == 2
     assert "'3;5', expected whole numbers" in capsys.readouterr().err
 

@@ -15,7 +15,7 @@ from evalkit.console import run_rows
 from evalkit.records import Bucket, CanonicalScore, Check, Outcome, Verdict
 from evalkit.shares import bucket_counts
 from evalkit.show import run_text
-from tests.evalkit.test_golden import make_run
+from tests.evalkit.goldens import make_run
 
 
 def test_show_fits_80_columns_and_has_every_part() -> None:

@@ -13,11 +13,12 @@ from evalkit.backends import OnFinish, Score
 from evalkit.backends.http.asking import ask, body
 from evalkit.backends.http.client import Client
 from evalkit.backends.http.errors import Trouble
-from evalkit.backends.http.probe import NO_SPECIAL, TEXTS, Found, count_special, not_ready, probe
+from evalkit.backends.http.probe import NO_SPECIAL, TEXTS, Found, count_special, probe
+from evalkit.backends.http.ready import not_ready
 from evalkit.backends.http.secret import read_key
 from evalkit.backends.http.session import Session
 from evalkit.backends.http.watch import Source
-from evalkit.config import Cell
+from evalkit.config import TARGETS, Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import ASKED
 from evalkit.servers import identity, setting, told
@@ -64,9 +65,12 @@ class Http:
         self._tokenizer = _tokenizer(cell)
         self._counters: dict[str, Any] = {}
         wanted = served_name(cell)
-        starting = process is not None
-        wait_ready(process, lambda: self._run(lambda c: not_ready(c, wanted, self.endpoint, starting=starting)),
-                   timeout=spec.patience(starting=starting),
+        starting, name = process is not None, told_name(cell)
+
+        async def why_not(client: Client) -> str:
+            return await not_ready(client, wanted, self.endpoint, starting=starting, told=name)
+
+        wait_ready(process, lambda: self._run(why_not), timeout=spec.patience(starting=starting),
                    name=f"the {profile.name} server at {spec.base_url}")  # fmt: skip
         try:
             self._found = self._run(self._probe)
@@ -87,7 +91,7 @@ class Http:
         found = await probe(
             client, profile=self._profile, wanted=served_name(self._cell), endpoint=self.endpoint,
             thinking=self._spec.thinking, extra=self._spec.extra(), temperature=self._cell.temperature,
-            check=self._refuse_other,
+            check=self._refuse_other, told=told_name(self._cell),
         )  # fmt: skip
         counts = None if found.acceptance else await Source(client, self._profile).read()
         found.acceptance |= counts is not None and (counts.has("accepted") or bool(counts.lengths))
@@ -196,6 +200,17 @@ class Http:
         """Ends a server that was started for this cell."""
         if self._process is not None:
             self._process.stop()
+
+
+def told_name(cell: Cell) -> str:
+    """The model's name as somebody gave it, whole; "" where there is only the built-in target's."""
+    spec, model = cell.server, cell.engine.model
+    assert spec is not None
+    if spec.served_name or not spec.base_url:  # a server that is started here got this name
+        return served_name(cell)
+    if cell.target in TARGETS:
+        return ""
+    return cell.target if model.is_dir() else model.as_posix()
 
 
 def bos_mark(policy: str, model: Path) -> str:
