@@ -15,6 +15,7 @@ import typer
 from engine.errors import EngineError
 from evalkit.commands import PLAIN, baseline, catalogue, certificate, ci, gate, golden, report, run, runs, serve
 from evalkit.errors import EvalkitError
+from evalkit.layout import say
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # click's; newer typers bring their own
 app = typer.Typer(
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else int(e.code is not None)
     except (EngineError, EvalkitError) as e:
-        print(f"error: {e.what}", file=sys.stderr)
+        say(f"error: {e.what}", sys.stderr)
         if e.fix:
             print(f"fix: {e.fix}", file=sys.stderr)
         return 2

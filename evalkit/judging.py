@@ -5,16 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalkit import golden as goldens
-from evalkit.baseline import Baseline, load_baseline, record_baseline
+from evalkit.baseline import GOLDEN_DIR, Baseline, load_baseline, load_reference_scores, record_baseline
+from evalkit.compared import BASELINE, GOLDEN, SCORES, compared, restored
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
 from evalkit.gate.repeats import join_repeats
 from evalkit.golden import Curve, Standards
-from evalkit.records import Check, Outcome, Run, Verdict
+from evalkit.records import Check, Outcome, Run, Standard, Verdict
 from evalkit.runfile import RUN_FILE, read_json
 from evalkit.servers.spec import METHODS
 from evalkit.store import load_run
@@ -31,6 +33,7 @@ class Judged:
     verdict: Verdict
     standards: Standards
     source: str = ""  # the file that the verdict was read from; "" where it was judged here
+    lost: tuple[str, ...] = ()  # of such a verdict: what it compared with and is not found again, a sentence each
 
 
 def judge_run(
@@ -57,7 +60,15 @@ def judge_run(
     verdict = judge(
         run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec, plain=plain
     )
-    return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing), standards=found)
+    rests = compared(found, places(run) | {r: p for r, p in ((BASELINE, baseline), (GOLDEN, golden)) if p is not None})
+    return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing, standards=rests), standards=found)
+
+
+def places(run: Run) -> dict[str, Path]:
+    """Where golden/ has the standards of a run, by role."""
+    target, draft, task = (str(run.cell.get(name)) for name in ("target", "draft", "task"))
+    return {BASELINE: goldens.baseline_path(target, task), GOLDEN: goldens.golden_path(target, draft),
+            SCORES: GOLDEN_DIR / "reference_scores.yaml"}  # fmt: skip
 
 
 def judge_repeats(
@@ -166,7 +177,8 @@ def report_subjects(found: Sequence[tuple[Run, Judged | None]]) -> list[Subject]
     for run, judged in found:
         standards = judged.standards if judged else goldens.defaults_for(run)
         rows.append((run, judged.verdict if judged else None, standards))
-    return subjects(rows, {run.id: judged.source for run, judged in found if judged})
+    read = [judged for _, judged in found if judged]
+    return subjects(rows, {j.run.id: j.source for j in read}, {j.run.id: j.lost for j in read})
 
 
 def judge_sweep(
@@ -210,14 +222,17 @@ def _verdict(values: dict[str, Any]) -> Verdict:
         for one in values["checks"]
     )
     return Verdict(outcome=Outcome(values["outcome"]), checks=checks, run_id=str(values["run_id"]),
-                   notes=tuple(str(note) for note in values.get("notes", ())))  # fmt: skip
+                   notes=tuple(str(note) for note in values.get("notes", ())),
+                   standards=tuple(Standard(**one) for one in values.get("standards", ())))  # fmt: skip
 
 
-def with_verdicts(runs: Sequence[Run], path: Path) -> list[Judged | None]:
-    """Verdicts that were written before, each beside its run; None for a run without one.
+def with_verdicts(runs: Sequence[Run], path: Path, runs_dir: Path | None = None) -> list[Judged | None]:
+    """Verdicts that were written before, each beside its run and what it compared with; None for a run without one.
 
-    A verdict is of the samples that it was made of: a run that the file describes otherwise is refused.
+    A verdict is of the samples that it was made of: a run that the file describes otherwise is refused. Standards are
+    looked for where they lay, beside the file, in golden/ and in `runs_dir`, and are none where they have changed.
     """
+    folders = (path.parent, GOLDEN_DIR, GOLDEN_DIR.parent, *([runs_dir] if runs_dir else []))
     bad_last = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)  # of several cells on one run the worst is shown
     written_by = sorted(read_verdicts(path), key=lambda w: bad_last.index(w.verdict.outcome))
     by_run = {w.verdict.run_id: w for w in written_by}
@@ -234,7 +249,9 @@ def with_verdicts(runs: Sequence[Run], path: Path) -> list[Judged | None]:
                 f"{path} is no verdict on run {run.id} as it is stored: {differ}",
                 f"judge it again: evalkit gate {run.id} --json {path}",
             )
-        out.append(Judged(run=run, verdict=written.verdict, standards=goldens.defaults_for(run), source=path.name))
+        readers = {BASELINE: read_baseline, GOLDEN: partial(read_golden, run=run), SCORES: load_reference_scores}
+        found, lost = restored(written.verdict, run, goldens.defaults_for(run), readers, folders)
+        out.append(Judged(run=run, verdict=written.verdict, standards=found, source=path.name, lost=lost))
     return out
 
 

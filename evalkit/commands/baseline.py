@@ -13,6 +13,7 @@ from evalkit.commands import PLAIN
 from evalkit.commands import options as opt
 from evalkit.commands.common import load
 from evalkit.errors import EvalkitError
+from evalkit.layout import say
 
 if TYPE_CHECKING:
     from evalkit.records import Run
@@ -36,7 +37,7 @@ def write_baseline(made: Run, output: Path | None, yes: bool, repeats: Sequence[
     from evalkit import baseline, golden
 
     path = output or golden.baseline_path(str(made.cell["target"]), str(made.cell["task"]))
-    print(baseline.record_baseline(made, path, repeats=repeats, write=False))
+    say(baseline.record_baseline(made, path, repeats=repeats, write=False))
     if agreed(path, yes):
         baseline.record_baseline(made, path, repeats=repeats)
 

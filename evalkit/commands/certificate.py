@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evalkit import layout
 from evalkit.commands import PLAIN
 from evalkit.commands import options as opt
 from evalkit.commands.certify import by_default, by_spec, certify
@@ -116,12 +117,12 @@ def check(
         key=_key(key_file, key_env), margins=largest,
     )  # fmt: skip
     if not found:
-        print(f"valid: {file.name} allows this configuration until {cert.expires.isoformat()}")
-        print(f"judged at: {margins(cert.body['verdict']['checks'])}")
+        layout.say(f"valid: {file.name} allows this configuration until {cert.expires.isoformat()}")
+        layout.say(f"judged at: {margins(cert.body['verdict']['checks'])}")
         return
     print(f"invalid: {file.name}")
     for said in found:
-        print(f"  {said}")
+        layout.say(f"  {said}")
     raise typer.Exit(1)
 
 
@@ -132,14 +133,14 @@ def show(file: CertificateFile) -> None:
 
     cert = read_certificate(file)
     try:
-        words = text(cert)
+        words = text(cert, layout.window())
     except (KeyError, TypeError, AttributeError):
         raise EvalkitError(f"{file} holds no verdict that can be shown", AGAIN) from None
     print(words)
 
 
-def text(cert: Certificate) -> str:
-    """A certificate for people, line by line."""
+def text(cert: Certificate, width: int = 0) -> str:
+    """A certificate for people, line by line; folded to `width` columns, 0 is not."""
     from evalkit.fingerprint import shown
 
     verdict = cert.body["verdict"]
@@ -148,9 +149,11 @@ def text(cert: Certificate) -> str:
              f"expires    {cert.expires.isoformat()}",
              f"signed     {'with a key' if cert.hmac_sha256 else 'no'}",
              "configuration"]  # fmt: skip
-    lines += [f"  {name:20} {shown(value)}" for name, value in cert.configuration.fields.items()]
-    lines += ["rests on", *(f"  {s.role:10} {s.name} ({s.sha256[:12]})" for s in (*cert.runs, *cert.standards))]
-    return "\n".join([*lines, "checks", *(f"  {c['name']}: {c['message']}" for c in verdict["checks"])])
+    lines.append(layout.pairs([(name, shown(value)) for name, value in cert.configuration.fields.items()], width))
+    held = [(s.role, f"{s.name} ({s.sha256[:12]})") for s in (*cert.runs, *cert.standards)]
+    lines += ["rests on", layout.pairs(held, width), "checks"]
+    lines += [f"  {c['name']}: {c['message']}" for c in verdict["checks"]]
+    return layout.fold_lines("\n".join(lines), width)
 
 
 def margins(checks: Sequence[Mapping[str, Any]]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evalkit.errors import EvalkitError
+from evalkit.layout import say
 
 if TYPE_CHECKING:
     from evalkit.records import Outcome, Run, Verdict
@@ -59,7 +60,7 @@ def by_spec(path: Path, runs_dir: Path) -> tuple[list[Judged], Outcome]:
     for one in found.cells:
         if one.run is None or one.folder is None or one.cell.refused_by:
             why = "broken on purpose" if one.cell.refused_by else "published figures, no run"
-            print(f"no certificate: {one.cell.name} is {why}")
+            say(f"no certificate: {one.cell.name} is {why}")
             continue
         named = named_files(spec, one.cell, runs_dir)
         standards = _standards(one.run, named.pop("baseline", None), named.pop("golden", None))
@@ -79,7 +80,7 @@ def certify(one: Judged, path: Path, *, now: datetime, days: int, key: bytes | N
     if one.verdict.outcome is not Outcome.PASS:
         path.unlink(missing_ok=True)
         telling = ", ".join(c.name for c in one.verdict.checks if c.outcome is one.verdict.outcome)
-        print(f"no certificate: {one.run.id} is {one.verdict.outcome.value}" + (f" by {telling}" if telling else ""))
+        say(f"no certificate: {one.run.id} is {one.verdict.outcome.value}" + (f" by {telling}" if telling else ""))
         return
     values = certificate.make_certificate(
         one.verdict, one.run, one.folder, standards=one.standards, now=now, days=days, key=key, ends=one.ends

@@ -12,6 +12,7 @@ from evalkit.commands import options as opt
 from evalkit.commands import outputs as to
 from evalkit.commands.common import exit_code, load, run_with_progress, specification
 from evalkit.errors import EvalkitError
+from evalkit.layout import window
 
 if TYPE_CHECKING:
     from evalkit.records import Outcome
@@ -67,7 +68,8 @@ def gate(
     elif audit:
         from evalkit.spec.audit import audit_spec
 
-        print(audit_spec(spec, runs_dir=runs_dir, draws=400 if draws is None else draws, seed=seed or 0))
+        n = 400 if draws is None else draws
+        print(audit_spec(spec, runs_dir=runs_dir, draws=n, seed=seed or 0, width=window()))
         return
     else:
         from evalkit.spec.command import gate_spec
@@ -95,13 +97,13 @@ def _gate_runs(
         found = [one.verdict for one in judge_sweep(runs, **against, in_order=in_order)]
     outputs.write(found, runs[: len(found)])
     if not outputs.alone:
-        out = console.console()
+        out, width = console.console(), window()
         if len(found) == 1:
-            out.print(console.verdict_text(found[0], out.width if out.is_terminal else 0))
+            out.print(console.verdict_text(found[0], width))
         else:
-            out.print(console.sweep_table(sweep.rows(found), in_order=in_order))
+            out.print(console.sweep_table(sweep.rows(found), width, in_order=in_order))
             for verdict in found:
-                out.print(console.sweep_reason(verdict))
+                out.print(console.sweep_reason(verdict, width))
     return sweep.combined(found)
 
 

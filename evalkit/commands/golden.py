@@ -13,6 +13,7 @@ from evalkit.commands import options as opt
 from evalkit.commands.baseline import agreed, write_baseline
 from evalkit.commands.common import load, run_with_progress
 from evalkit.errors import EvalkitError
+from evalkit.layout import say, window
 
 app = typer.Typer(help="Golden accepted lengths.", **PLAIN)
 RunList = Annotated[list[str] | None, typer.Argument(help="Stored runs, one a K; none runs --k.", metavar="[RUN]...")]
@@ -53,7 +54,7 @@ def record(
     if drafted := [r for r in runs if r.cell.get("k")]:
         cell_ = drafted[0].cell
         path = output or golden.golden_path(str(cell_["target"]), str(cell_["draft"]))
-        print(golden.record_curve(drafted, path, write=False))
+        print(golden.record_curve(drafted, path, write=False, width=window()))
         if agreed(path, yes):
             golden.record_curve(drafted, path)
 
@@ -68,10 +69,10 @@ def check(
     broken = 0
     for path in files:
         try:
-            print(check_scores_text(path) if is_reference_scores(path) else check_text(path, check_file(path)))
+            say(check_scores_text(path) if is_reference_scores(path) else check_text(path, check_file(path)))
         except EvalkitError as e:
             broken += 1
-            print(f"{path.name}: unreadable\n  error: {e.what}" + (f"\n  fix: {e.fix}" if e.fix else ""))
+            say(f"{path.name}: unreadable\n  error: {e.what}" + (f"\n  fix: {e.fix}" if e.fix else ""))
     if broken:
         raise EvalkitError(f"{broken} of {len(files)} files cannot be read", "see above")
 
@@ -83,7 +84,7 @@ def show(
     """Show a golden curve, with where it comes from and its intervals."""
     from evalkit import golden
 
-    print("\n\n".join(golden.show_text(curve) for curve in golden.read_curves(golden.find_file(which))))
+    print("\n\n".join(golden.show_text(curve, window()) for curve in golden.read_curves(golden.find_file(which))))
 
 
 @app.command("diff")
@@ -95,7 +96,7 @@ def diff(
     from evalkit import golden
 
     one, two = (golden.read_curves(golden.find_file(word)) for word in (old, new))
-    print("\n".join(golden.diff_text(a, b) for a, b in golden.pair_curves(one, two)))
+    print("\n".join(golden.diff_text(a, b, window()) for a, b in golden.pair_curves(one, two)))
 
 
 def whole_numbers(words: Sequence[str]) -> list[int]:

@@ -50,7 +50,7 @@ def _report(
     from evalkit.store import find_run
 
     runs = [load(word, runs_dir) for word in which]
-    judged = judging.with_verdicts(runs, verdict) if verdict else judging.judge_sweep(runs)
+    judged = judging.with_verdicts(runs, verdict, runs_dir) if verdict else judging.judge_sweep(runs)
     found = list(zip(runs, judged, strict=True))
     if data:
         from evalkit.report.data import write_data

@@ -114,16 +114,17 @@ def run(
 def _tell(made: Run, runs_dir: Path, *, gate: bool, report: bool, baseline: Path | None, margin: float | None) -> None:
     """Prints a run that is done, judges it and writes its report; ends with the verdict's exit code."""
     from evalkit import console
+    from evalkit.layout import window
 
     out = console.console()
-    out.print(console.run_table(made))
+    out.print(console.run_table(made, window()))
     judged = None
     if gate or report:
         from evalkit.judging import judge_run, write_report
 
         judged = judge_run(made, baseline=baseline, margin=margin) if gate else None
         if judged is not None:
-            out.print(console.verdict_text(judged.verdict, out.width if out.is_terminal else 0))
+            out.print(console.verdict_text(judged.verdict, window()))
         if report:
             out.print(f"report: {write_report(made, judged, runs_dir / made.id / 'report.html')}")
     out.print(f"run: {runs_dir / made.id}")

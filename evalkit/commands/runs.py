@@ -13,13 +13,14 @@ from evalkit.commands.common import load
 
 def list_runs(runs_dir: opt.RunsDir = Path("runs")) -> None:
     """List the stored runs."""
-    from evalkit import console, store
+    from evalkit import console, layout, store
 
     heads = store.list_runs(runs_dir)
     if not heads:
         print(f"no runs in {runs_dir}")
         return
-    console.console().print(console.runs_table([store.load_run(runs_dir / head["id"]) for head in heads]))
+    runs = [store.load_run(runs_dir / head["id"]) for head in heads]
+    console.console().print(console.runs_table(runs, layout.window()))
 
 
 def show(
@@ -30,7 +31,7 @@ def show(
     """Show one stored run: score, accepted length by position and answer length, buckets, settings."""
     import json
 
-    from evalkit import console
+    from evalkit import console, layout
 
     made = load(which, runs_dir)
     if as_json:
@@ -38,5 +39,5 @@ def show(
     else:
         from evalkit.show import run_text
 
-        console.console().print(console.run_table(made))
-        print(run_text(made))
+        console.console().print(console.run_table(made, layout.window()))
+        print(run_text(made, layout.window()))

@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from evalkit import layout
 from evalkit.acceptance import by_category
 from evalkit.baseline import Baseline, ReferenceScore
 from evalkit.errors import EvalkitError
@@ -220,11 +221,9 @@ def _inert(value: object) -> object:
     return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _keep_together(words: str) -> str:
-    """Numbers that must not be broken over two lines: `0.94 ± 0.01`, `0.93 .. 0.95`."""
-    for joint in (" ± ", " .. ", " %", " pt"):
-        words = words.replace(joint, joint.replace(" ", "\u00a0"))
-    return words
+def _figures(words: str) -> str:
+    """Our own words, numbers as a page shows them and none broken over two lines."""
+    return layout.joined(text.typeset(words))
 
 
 @cache
@@ -252,7 +251,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["keep_together"] = _keep_together
+    environment.filters["joined"] = layout.joined
+    environment.filters["figures"] = _figures
     environment.filters["markup"] = Markup  # of our own figures only
     environment.globals["icons"] = ICONS
     environment.globals["tie_gap"] = f"{GateSpec().tie_gap:g}"

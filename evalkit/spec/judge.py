@@ -10,6 +10,7 @@ from pathlib import Path
 from engine.config import nearest
 from evalkit import sweep
 from evalkit.baseline import ReferenceScore, load_reference_scores
+from evalkit.compared import SCORES, compared
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.gate.common import FAIL, PASS, checked, combine
@@ -17,10 +18,11 @@ from evalkit.gate.figures import Published, judge_figures
 from evalkit.gate.judge_run import judge
 from evalkit.gate.limits import GateSpec
 from evalkit.golden import GoldenValue
+from evalkit.judging import places
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.spec.find import find_file, find_setting, find_word
 from evalkit.spec.model import CellSpec, Spec
-from evalkit.spec.standards import SETTING, as_cell, golden_value, plain_folder, published_of, standards_of
+from evalkit.spec.standards import SETTING, as_cell, golden_value, named_files, plain_folder, published_of, standards_of
 from evalkit.spec.waiver import in_force
 from evalkit.store import load_run
 
@@ -133,12 +135,15 @@ def _judge_run(
     now: str,
 ) -> Verdict:  # fmt: skip
     have = standards_of(spec, cell, run, runs_dir)
+    scores = find_file(spec.scores, spec.folder, "file of published scores")
+    where = places(run) | named_files(spec, cell, runs_dir) | {SCORES: scores}
+    rests = compared(replace(have, references=tuple(references)), where)
 
     def judged(limits: GateSpec) -> Verdict:
         found = judge(
             run, baseline=have.baseline, golden=have.golden, references=references, spec=limits, plain=plain, now=now
         )
-        return replace(found, notes=found.notes + have.missing)
+        return replace(found, notes=found.notes + have.missing, standards=rests)
 
     return _waived(cell, judged, now)
 
@@ -183,7 +188,8 @@ def _refused(found: CellResult) -> CellResult:
     outcome = FAIL if missed else PASS
     check = checked(REFUSAL, outcome, f"refused by {', '.join(by)}", told, words, refused_by=failed)
     messages = tuple(f"{c.name}: {c.message}" for c in found.verdict.checks if c.outcome is FAIL)
-    verdict = Verdict(outcome=outcome, checks=(check,), run_id=found.verdict.run_id, notes=messages)
+    verdict = Verdict(outcome=outcome, checks=(check,), run_id=found.verdict.run_id, notes=messages,
+                      standards=found.verdict.standards)  # fmt: skip
     return replace(found, verdict=verdict)
 
 

@@ -281,7 +281,7 @@ def test_make_and_check_by_command(place: Path, capsys: pytest.CaptureFixture[st
         assert said in capsys.readouterr().out
     assert main(["certificate", "show", file]) == 0
     out = capsys.readouterr().out
-    assert f"pass on {name}" in out and "baseline   base.json" in out and "accuracy: fine" in out
+    assert f"pass on {name}" in out and "baseline     base.json" in out and "accuracy: fine" in out
 
 
 def test_a_run_that_does_not_pass_loses_its_certificate(

@@ -109,7 +109,7 @@ def test_a_sound_run_passes_and_says_what_it_compared() -> None:
     assert length.numbers["samples"] == N and length.numbers["steps"] == 6 * N
     assert all(c.expected and c.found and c.message for c in found.checks)
     line = verdict_line(found)
-    assert line.startswith("PASS ") and "0.9500 (380/400) vs baseline 0.9500: +0.0 pt" in line and "AL 4.8" in line
+    assert line.startswith("PASS ") and "0.9500 (380/400) vs baseline 0.9500: 0.0 pt" in line and "AL 4.8" in line
     json.dumps([dict(c.numbers) for c in found.checks], allow_nan=False)  # plain values, no NaN
     assert "\n" not in line
 

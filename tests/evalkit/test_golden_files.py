@@ -221,7 +221,7 @@ def test_check_show_and_diff_commands(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["golden", "show", str(good)]) == 0 and main(["golden", "show", "minimaxm31flash_dspark"]) == 0
     assert "vLLM B300" in capsys.readouterr().out
     assert main(["golden", "diff", str(good), str(good)]) == 0
-    assert "+0.0000" in capsys.readouterr().out
+    assert "  0.0000" in capsys.readouterr().out
     assert main(["golden", "show", "nope"]) == 2
 
 

@@ -9,8 +9,10 @@ import pytest
 from evalkit.gate import judge
 from evalkit.records import Run
 from evalkit.report import drafts, figures, text
+from evalkit.report.render import render_page
 from evalkit.report.subject import Subject
-from tests.evalkit.report.makers import RECORDED, make_baseline, make_curve, make_pair, make_run, make_subject
+from evalkit.show import run_text
+from tests.evalkit.report.makers import RECORDED, Reader, make_baseline, make_curve, make_pair, make_run, make_subject
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,14 @@ def test_kept_given_those_before_is_one_number_in_plot_and_tables(pair: list[Sub
     table = drafts.survival_table(s.curve, s.view, s.by_draft)
     assert drawn == pytest.approx(confident, abs=1e-12) and s.acceptance.cut_at_stop > 0
     assert [row[-1] for row in table.rows] == [text.share(v) for v in drawn]
-    assert drawn[-1] != pytest.approx(s.curve[-1].conditional, abs=1e-6)  # with them it is another number
+    with_them = s.curve[-1].survival / s.curve[-2].survival
+    assert drawn[-1] != pytest.approx(with_them, abs=1e-6), "with them it is another number"
+    shown = [line.split() for line in run_text(s.run).split("by position")[1].split("\n")[2 : 2 + s.k]]
+    assert [row[7] for row in shown] == [row[-1] for row in table.rows], "the terminal has the page's numbers"
+    assert [row[6] for row in shown] == [row[-2] for row in table.rows] == [str(p.judged) for p in s.curve]
+    assert s.acceptance.conditional == tuple(p.conditional for p in s.curve)
+    said = drafts.cut_words(s.acceptance)
+    assert said in run_text(s.run) and said in Reader(render_page(pair)).text
     cut, steps = (sum(getattr(x.acceptance, name) for x in pair) for name in ("cut_at_stop", "steps"))
     assert f"{text.count(cut)} of {text.count(steps)} blocks ended by a stop" in plot.note
     assert f"{text.count(s.acceptance.cut_at_stop)} of " in drafts.cut_words(s.acceptance)
