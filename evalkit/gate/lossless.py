@@ -71,6 +71,8 @@ def _refusal(run: Run, plain: Run | None) -> str:
         return "no plain run (K=0, same quant mode) is given"
     if plain.cell.get("k") != 0:
         return f"{plain.id} is a run at K={plain.cell.get('k')}, not a plain one"
+    if plain.id == run.id:
+        return f"{plain.id} is the run itself, and always has its own texts"
     differ = [*accuracy_fingerprint(run).differences(accuracy_fingerprint(plain))]
     words = in_words(differ)
     for name in ("quant", "dtype"):

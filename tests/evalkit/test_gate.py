@@ -20,8 +20,7 @@ from evalkit import stats, sweep
 from evalkit.baseline import Baseline, ReferenceScore, Row, Variation, load_reference_scores
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, combine, judge, verdict_line
-from evalkit.gate.length import same_model
-from evalkit.golden import Curve, GoldenValue
+from evalkit.golden import Curve, GoldenValue, same_model
 from evalkit.records import Check, Outcome, Run, Sample, StepRecord, Verdict
 
 N, K = 400, 7
@@ -110,7 +109,7 @@ def test_a_sound_run_passes_and_says_what_it_compared() -> None:
     assert length.numbers["samples"] == N and length.numbers["steps"] == 6 * N
     assert all(c.expected and c.found and c.message for c in found.checks)
     line = verdict_line(found)
-    assert line.startswith("PASS ") and "0.9500 (380/400) vs baseline 0.9500: +0.0 pt" in line and "AL 4.8" in line
+    assert line.startswith("PASS ") and "0.9500 (380/400) vs baseline 0.9500: 0.0 pt" in line and "AL 4.8" in line
     json.dumps([dict(c.numbers) for c in found.checks], allow_nan=False)  # plain values, no NaN
     assert "\n" not in line
 
@@ -443,6 +442,18 @@ def test_c91_a_golden_at_temperature_1_is_not_compared_with_a_greedy_run() -> No
     assert named(verdict(golden=imported_curve({7: 4.85}, temperature=0.0)), "accepted length").outcome is Outcome.PASS
 
 
+@pytest.mark.parametrize(
+    ("data", "same"), [("coding", False), ("gradeschool", True), ("", True), ("Grade-School test", True)]
+)
+def test_a_curve_that_says_it_is_of_other_data_is_not_compared(data: str, same: bool) -> None:
+    """On prompts of another kind a sound draft has another length, and a broken one may have the same."""
+    check = named(verdict(golden=imported_curve({7: 4.85}, temperature=0.0, dataset=data)), "accepted length")
+    assert check.outcome is (Outcome.PASS if same else Outcome.INCONCLUSIVE)
+    assert same or "(data coding / gradeschool)" in check.message
+    asked = verdict(golden=imported_curve({7: 4.85}, dataset=data), spec=GateSpec(demands=("length",)))
+    assert named(asked, "accepted length").outcome is (Outcome.PASS if same else Outcome.FAIL)
+
+
 # --- run-to-run variation
 
 
@@ -498,6 +509,39 @@ def test_a_sweep_with_a_failed_run_fails_and_takes_no_alarm_back() -> None:
     assert (rows[1].p, rows[1].accuracy_p, rows[1].adjusted) == (None, None, 1.0)
     with pytest.raises(EvalkitError, match="run run-1 is given twice"):
         sweep.adjust([good, good])
+
+
+def test_runs_in_a_fixed_order_pass_at_the_whole_alpha_up_to_the_first_that_does_not() -> None:
+    alone = verdict()
+    (p,) = {max(sweep.p_values(alone).values())}
+    many = [dataclasses.replace(alone, run_id=f"r{i}") for i in range(9)]
+    assert 9 * p > 0.05, "Holm would pass none of them"
+    found = sweep.adjust(many, in_order=True)
+    assert {v.outcome for v in found} == {Outcome.PASS} and [r.adjusted for r in sweep.rows(found)] == [p] * 9
+    assert "number 9 of 9 in a fixed order, all before it pass" in named(found[-1], "sweep").message
+
+    many[4] = dataclasses.replace(named_run("open", 5), run_id="r4")
+    assert many[4].outcome is Outcome.INCONCLUSIVE
+    found = sweep.adjust(many, in_order=True)
+    outcomes = [named(v, "sweep").outcome for v in found]
+    assert outcomes == [Outcome.PASS] * 4 + [Outcome.INCONCLUSIVE] * 5
+    assert "where the sequence ends: number 5 of 9" in named(found[4], "sweep").message
+    assert "r4 before it did not pass" in named(found[5], "sweep").message and found[5].outcome is Outcome.INCONCLUSIVE
+
+
+def test_any_reason_not_to_pass_ends_a_fixed_order_and_an_alarm_stays() -> None:
+    good, bad = verdict(), named_run("bad", 60)
+    small = verdict(make_run(0))  # nothing was tested
+    cut = verdict(
+        make_run(change=lambda i: {"finish_reason": "length"} if i < 20 else {})
+    )  # its tests pass, it does not
+    for first in (bad, small, cut):
+        first = dataclasses.replace(first, run_id="first")
+        found = sweep.adjust([first, good], in_order=True)
+        assert [v.outcome for v in found] == [first.outcome, Outcome.INCONCLUSIVE]
+        assert sweep.combined(found) is Outcome.FAIL
+    with pytest.raises(EvalkitError, match="given twice"):
+        sweep.adjust([good, good], in_order=True)
 
 
 # --- published scores

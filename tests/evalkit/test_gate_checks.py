@@ -210,6 +210,9 @@ def test_yesterdays_run_fails_by_its_age(when: str | None, outcome: Outcome) -> 
     {"command": ["serve", "--spec-decode-acceptance-length", "4.04"]},
     {"command": ["serve", "--spec-decode-acceptance-length=4"]},
     {"env": {"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS": 3}},
+    {"flags": {"rejection-sample-method": "synthetic"}},
+    {"served": {"pages": {"/server_info": {"speculative_config": {"rejection_sample_method": "synthetic"}}}}},
+    {"command": ["serve", "--rejection-sample-method", "synthetic", "--port", "8000"]},
 ])  # fmt: skip
 def test_c59_c64_a_flag_that_forces_acceptance_is_refused(facts: dict[str, Any]) -> None:
     found = named(verdict(make_run(provenance=facts)), "real acceptance")
@@ -218,7 +221,8 @@ def test_c59_c64_a_flag_that_forces_acceptance_is_refused(facts: dict[str, Any])
 
 @pytest.mark.parametrize("facts", [
     {"env": {"SGLANG_SIMULATE_ACC_LEN": "-1"}}, {"flags": {"synthetic_acceptance_length": None}},
-    {"command": ["serve"]},
+    {"command": ["serve"]}, {"flags": {"rejection-sample-method": "standard"}},
+    {"command": ["serve", "--rejection-sample-method", "block", "--served-model-name", "synthetic"]},
     {"notes": ["acceptance is real"]},
 ])  # fmt: skip
 def test_a_flag_that_is_off_says_nothing(facts: dict[str, Any]) -> None:
