@@ -12,7 +12,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import TextIO
+from typing import IO
 
 GAP = 2  # blanks between columns of a table
 NAME_GAP = 3  # between a name and its value
@@ -22,11 +22,11 @@ JOINTS = (" ± ", " .. ", " %", " pt")
 _GLUE = "\ue000"  # of no alphabet: stands for a blank that is never a line's end
 
 
-def window(stream: TextIO | None = None) -> int:
+def window(stream: IO[str] | None = None) -> int:
     """Columns of the terminal behind `stream` (default: standard output), COLUMNS before what it says itself; 0 where
     it is none."""
     stream = sys.stdout if stream is None else stream
-    if stream.closed or not stream.isatty():
+    if stream is None or stream.closed or not stream.isatty():
         return 0
     try:
         size = os.get_terminal_size(stream.fileno()).columns
@@ -75,7 +75,7 @@ def fold_lines(text: str, width: int) -> str:
     return "\n".join(out)
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
+def say(text: str, stream: IO[str] | None = None) -> None:
     """Prints a text of lines, folded where a window is too narrow for one."""
     print(fold_lines(text, window(stream)), file=sys.stdout if stream is None else stream, flush=True)
 
