@@ -8,6 +8,7 @@ than the window (a run's id, a path) stays whole. Standard library only.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -19,6 +20,7 @@ NAME_GAP = 3  # between a name and its value
 LEAST = 24  # columns that a folded text needs: a narrower window takes a smaller indent
 UNKNOWN = 80  # columns of a terminal that does not tell
 JOINTS = (" ± ", " .. ", " %", " pt")
+_P = re.compile(r"\bp (?=[<\d])")
 _GLUE = "\ue000"  # of no alphabet: stands for a blank that is never a line's end
 
 
@@ -36,10 +38,11 @@ def window(stream: IO[str] | None = None) -> int:
 
 
 def joined(words: str, glue: str = "\u00a0") -> str:
-    """The words with a blank that can't be a line's end inside of `0.94 ± 0.01`, `0.93 .. 0.95`, `1 %` and `1 pt`."""
+    """The words with a blank that can't be a line's end inside of `0.94 ± 0.01`, `0.93 .. 0.95`, `1 %`, `1 pt` and
+    `p 0.5`."""
     for joint in JOINTS:
         words = words.replace(joint, joint.replace(" ", glue))
-    return words
+    return _P.sub(f"p{glue}", words)
 
 
 def fold(words: str, width: int, first: str = "", later: str | None = None) -> str:
