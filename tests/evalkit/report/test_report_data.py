@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -158,6 +159,25 @@ def test_many_runs_are_spread_over_plots_and_labels_tell_them_apart() -> None:
     assert [name for name, _ in groups] == ["float32", "fp8", "nvfp4"] and all(len(g) == 3 for _, g in groups)
     names = [p.name for p in figures.plots(found)]
     assert len(names) == len(set(names)) and "survival-fp8" in names
+
+
+@pytest.mark.parametrize(("change", "labels"), [
+    ({"cell": ({"max_batch": 1}, {"max_batch": 64})}, ["K=7 nvfp4 batch 1", "K=7 nvfp4 batch 64"]),
+    ({"cell": ({"tp": 1}, {"tp": 4})}, ["K=7 nvfp4 TP 1", "K=7 nvfp4 TP 4"]),
+    ({"cell": ({"server": {"concurrency": 1, "tp": 2}}, {"server": {"concurrency": 64, "tp": 2}})},
+     ["K=7 nvfp4 concurrency 1", "K=7 nvfp4 concurrency 64"]),
+    ({"fingerprint": ({"mode": "thinking_on"}, {"mode": "thinking_off"})},
+     ["K=7 nvfp4 thinking on", "K=7 nvfp4 thinking off"]),
+    ({"cell": ({"max_batch": 64}, {"server": {"concurrency": 64, "tp": 1}})}, ["K=7 nvfp4 #1", "K=7 nvfp4 #2"]),
+])  # fmt: skip
+def test_labels_say_how_runs_were_served_where_that_differs(
+    change: dict[str, tuple[dict[str, Any], ...]], labels: list[str]
+) -> None:
+    """Accepted length by concurrency, TP or thinking is read off a sweep's page, whose rows have these labels."""
+    run = make_run(4, cell={**make_run(1).cell, "quant": "nvfp4"})
+    ((part, values),) = change.items()
+    runs = [replace(run, id=f"r{i}", **{part: {**getattr(run, part), **more}}) for i, more in enumerate(values)]
+    assert [s.label for s in report_subjects([(r, None) for r in runs])] == labels
 
 
 def test_a_plot_is_inline_follows_the_style_and_says_what_it_shows(pair: list[Subject]) -> None:
