@@ -171,6 +171,7 @@ def _detail(s: Subject) -> dict[str, Any]:
         "not_comparable": s.not_comparable,
         "references": tables.reference_table(run, s.references),
         "subsets": subsets.table(s.categories),
+        "clustered": subsets.clustered_words(s.categories),
         "buckets": tables.bucket_table(run),
         "errors": samples.error_table(run, s.index),
         "disagreement": tables.disagreement_table(run),

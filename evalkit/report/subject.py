@@ -177,16 +177,30 @@ def label_of(words: str) -> str:
     return shown if len(shown) <= LABEL else f"{shown[: LABEL - 1]}\u2026"
 
 
+def _served(run: Run) -> dict[str, str]:
+    """How the requests were served: what accepted length and small differences of texts may depend on."""
+    server = run.cell.get("server")
+    own = server if isinstance(server, Mapping) else None
+    found = {"TP": (own or run.cell).get("tp"), "concurrency": own.get("concurrency") if own else None,
+             "batch": None if own is not None else run.cell.get("max_batch")}  # fmt: skip
+    found["thinking"] = {"thinking_on": "on", "thinking_off": "off"}.get(str(run.fingerprint.get("mode")))
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
 def _labels(runs: Sequence[Run]) -> list[str]:
     """`K=7 nvfp4`, with whatever else differs between the runs, and a number where nothing does."""
     keys = [k for k in ("task", "target", "draft", "draft_width", "temperature", "seed", "limit", "engine")
             if len({str(r.cell.get(k)) for r in runs if k != "draft" or r.cell.get("k")}) > 1]  # fmt: skip
     plain = []
-    for run in runs:
+    served = [_served(run) for run in runs]
+    names = dict.fromkeys(name for told in served for name in told)
+    others = [name for name in names if len({told[name] for told in served if name in told}) > 1]
+    for run, told in zip(runs, served, strict=True):
         words = [f"K={run.cell.get('k')}", str(run.cell.get("quant", ""))]
         for key in keys:
             value = str(run.cell.get(key))
             words.append(value if key in ("task", "target", "draft", "engine") else f"{key.replace('_', ' ')} {value}")
+        words += [f"{name} {told[name]}" for name in others if name in told]
         words += ["forced"] if run.forced else []
         plain.append(label_of(" ".join(w for w in words if w)))
     seen: dict[str, int] = {}

@@ -295,6 +295,19 @@ def test_few_discordant_questions_leave_it_open() -> None:
     assert "is what so many can show" in check.message and "would settle this one" in check.message
 
 
+def test_the_fourfold_table_and_the_questions_that_flipped_are_told() -> None:
+    def change(i: int) -> dict[str, Any]:  # the baseline is wrong at multiples of 20
+        right = i == 40 or (i % 20 != 0 and i not in (3, 17, 31, 33, 41, 55, 77))
+        return {"scores": {"strict-match": float(right), "flexible-extract": 1.0}}
+
+    found = named(verdict(make_run(change=change)), "accuracy")
+    x = found.numbers
+    assert found.outcome is not Outcome.PASS and "; lost documents 3, 17, 31, 33, 41 and 2 more" in found.message
+    assert x["lost_documents"] == [3, 17, 31, 33, 41, 55, 77] and x["won_documents"] == [40]
+    assert (x["both_right"], x["both_wrong"]) == (N - 20 - 7, 19)
+    assert (x["mcnemar_exact"], x["mcnemar_midp"]) == pytest.approx((0.0703, 0.0391), abs=5e-5)  # 7 lost and 1 won
+
+
 def test_length_near_the_margin_leaves_it_open() -> None:
     base = named(verdict(), "accepted length").numbers["accepted_length"]
     check = named(verdict(golden=make_golden(base / 0.955)), "accepted length")
