@@ -26,7 +26,7 @@ def cell_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Cell:
         found.append(cell)
         raise EvalkitError("stop", "here")
 
-    monkeypatch.setattr("evalkit.cli._run", stop)
+    monkeypatch.setattr("evalkit.commands.run.run_with_progress", stop)
     assert main(words) == 2
     return found[0]
 
