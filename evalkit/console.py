@@ -12,6 +12,7 @@ from rich.text import Text
 from evalkit import layout
 from evalkit.formats import percent
 from evalkit.records import Bucket, Outcome, Run, Sample, Verdict
+from evalkit.views import STRICT
 
 if TYPE_CHECKING:
     from evalkit.sweep import Row
@@ -38,6 +39,7 @@ def filter_names(samples: Iterable[Sample]) -> list[str]:
 def run_rows(run: Run) -> list[tuple[str, str]]:
     """A run in figures: (what, value)."""
     from evalkit.acceptance import of_run  # numpy
+    from evalkit.outlook import gpu_count, minutes
     from evalkit.report import text
 
     answered = [s for s in run.samples if not s.error]
@@ -53,7 +55,7 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
         rows.append(("acceptance rate", text.share(found.acceptance_rate)))
     steps = f"{found.steps} verify" + (f", {found.steps_without_draft} plain" if found.steps_without_draft else "")
     rows.append(("steps", steps if found.steps else f"{found.steps_without_draft} plain"))
-    if found.source != "steps":
+    if not found.by_step:
         rows.append(("acceptance", f"from {found.source}"))
     rows += path_rows(run)
     rows.append(("samples", f"{len(run.samples)} of {run.task_size}" if len(run.samples) < run.task_size
@@ -64,7 +66,9 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     rows.append(("failed", str(len(run.samples) - len(answered))))
     speed = text.speed(run.output_tokens, run.seconds, plain=True) if run.seconds else "-"
     rows.append(("speed", f"{speed}  ({run.output_tokens} tokens)"))
-    rows.append(("time", f"{run.seconds:.1f} s"))
+    gpus = gpu_count(run.cell, run.fingerprint)
+    spent = f"  ({minutes(run.seconds * gpus)} GPU-minutes on {gpus} GPU{'s' if gpus > 1 else ''})" if gpus else ""
+    rows.append(("time", f"{run.seconds:.1f} s{spent}"))
     return rows
 
 
@@ -130,17 +134,19 @@ def folded(words: str, width: int, indent: int = 16) -> str:
     return layout.fold(words, width, " " * indent)[indent - 2 :]
 
 
-def sweep_table(rows: Sequence[Row], width: int = 0) -> Text:
+def sweep_table(rows: Sequence[Row], width: int = 0, *, in_order: bool = False) -> Text:
     """Runs of a sweep side by side, with raw and adjusted p-values."""
+    how = "Holm p that one adjusted for the number of runs"
+    how = "in order the largest up to it, 1 from the first run that does not pass" if in_order else how
     words = (
-        "p is for a loss under the margin, raw; run p is the largest of the run's tests, and Holm p that one adjusted "
-        "for the number of runs: a run passes only where it is small enough too"
+        f"p is for a loss under the margin, raw; run p is the largest of the run's tests, and {how}: a run passes only "
+        "where it is small enough too"
     )
     shown = []
     for row in rows:
         values = (row.accuracy_p, row.length_p, row.p, row.adjusted)
         shown.append((row.run, row.outcome.value, *("-" if p is None else f"{p:.2g}" for p in values)))
-    columns = ("run", "verdict", "accuracy p", "length p", "run p", "Holm p")
+    columns = ("run", "verdict", "accuracy p", "length p", "run p", "in order" if in_order else "Holm p")
     text = Text(layout.table(columns, shown, width=width))
     for outcome, colour in COLOUR.items():
         text.highlight_regex(rf"(?<=  ){outcome.value}(?=  |\n|$)", colour)
@@ -162,7 +168,7 @@ def runs_table(runs: Sequence[Run], width: int = 0) -> Text:
     rows = []
     for run in runs:
         answered = [s for s in run.samples if not s.error]
-        scores = [s.scores["strict-match"] for s in answered if "strict-match" in s.scores]
+        scores = [s.scores[STRICT] for s in answered if STRICT in s.scores]
         steps = [t for s in answered for t in s.steps if t.k]
         rows.append((
             run.id,

@@ -9,8 +9,8 @@ from evalkit.records import Bucket, CanonicalScore, Sample
 from evalkit.views import FLEXIBLE, STRICT, Pick, flexible_view, strict_view
 
 FORMS = {  # a form of the answer's characters -> what it is called
-    "sign": "sign", "fraction": "fraction", "exponent": "exponent", "currency": "currency", "percent": "percent",
-    "separators": "separators",
+    "full width": "full width", "sign": "sign", "fraction": "fraction", "exponent": "exponent", "currency": "currency",
+    "percent": "percent", "separators": "separators",
 }  # fmt: skip
 MEANING: Mapping[str, str] = {
     "marker missing": "no `####` before the answer",
@@ -18,7 +18,8 @@ MEANING: Mapping[str, str] = {
     "bold": "the answer stands between asterisks",
     "no blank": "no single blank after `####`",
     "currency": "a currency sign before the answer",
-    "sign": "a minus other than the ASCII one",
+    "full width": "full-width digits or signs in the answer",
+    "sign": "a plus, or a minus other than the ASCII one",
     "separators": "thousands separators other than commas, or commas that a filter split",
     "fraction": "the answer is left as a fraction",
     "exponent": "the answer has an exponent",
@@ -86,6 +87,8 @@ def form_of(body: str, found: CanonicalScore) -> str:
     head = body[body.rfind("####") + 4 : read(body).end].removesuffix(found.raw_span)
     if "*" in head or "_" in head:
         return "bold"
+    if head.strip() == "+":
+        return "sign"
     if any(c.isalpha() for c in head) or "=" in head:
         return "unit"
     if head != " ":

@@ -14,9 +14,11 @@ from evalkit.baseline import GOLDEN_DIR, Baseline, load_baseline, load_reference
 from evalkit.compared import BASELINE, GOLDEN, SCORES, compared, restored
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
+from evalkit.gate.repeats import join_repeats
 from evalkit.golden import Curve, Standards
 from evalkit.records import Check, Outcome, Run, Standard, Verdict
 from evalkit.runfile import RUN_FILE, read_json
+from evalkit.servers.spec import METHODS
 from evalkit.store import load_run
 
 if TYPE_CHECKING:
@@ -35,9 +37,11 @@ class Judged:
 
 
 def judge_run(
-    run: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
-) -> Judged:
-    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file.
+    run: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None,
+    plain: Run | None = None,
+) -> Judged:  # fmt: skip
+    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file, a folder
+    of curves or of a run, `plain` a K=0 run in the same quant mode, for losslessness.
 
     What is not named is looked up in golden/ by the run's target and draft. What is named is demanded: a run that can't
     be compared with it fails; one that nothing in golden/ fits is inconclusive, and says what to record.
@@ -52,9 +56,10 @@ def judge_run(
     if golden is not None:
         found = replace(found, golden=read_golden(golden, run))
         missing = tuple(m for m in missing if "curve" not in m)
-    demands = (*(["accuracy"] if baseline is not None else []), *(["length"] if golden is not None else []))
-    spec = replace(spec_of(margin), demands=demands)
-    verdict = judge(run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec)
+    spec = _demanding(margin, baseline, golden, plain)
+    verdict = judge(
+        run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec, plain=plain
+    )
     rests = compared(found, places(run) | {r: p for r, p in ((BASELINE, baseline), (GOLDEN, golden)) if p is not None})
     return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing, standards=rests), standards=found)
 
@@ -64,6 +69,22 @@ def places(run: Run) -> dict[str, Path]:
     target, draft, task = (str(run.cell.get(name)) for name in ("target", "draft", "task"))
     return {BASELINE: goldens.baseline_path(target, task), GOLDEN: goldens.golden_path(target, draft),
             SCORES: GOLDEN_DIR / "reference_scores.yaml"}  # fmt: skip
+
+
+def judge_repeats(
+    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None,
+    plain: Run | None = None,
+) -> Verdict:  # fmt: skip
+    """One verdict on repeats of one setting, each judged against the same standards."""
+    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin, plain=plain) for run in runs]
+    return join_repeats(runs, [one.verdict for one in found], baseline=found[0].standards.baseline,
+                        spec=_demanding(margin, baseline, golden, plain))  # fmt: skip
+
+
+def _demanding(margin: float | None, baseline: Path | None, golden: Path | None, plain: Run | None) -> GateSpec:
+    """The gate's limits; what is named is demanded."""
+    named = {"accuracy": baseline, "length": golden, "lossless": plain}
+    return replace(spec_of(margin), demands=tuple(kind for kind, given in named.items() if given is not None))
 
 
 def spec_of(margin: float | None) -> GateSpec:
@@ -77,8 +98,10 @@ def spec_of(margin: float | None) -> GateSpec:
 
 def find_standard(word: Path | None, runs_dir: Path, what: str) -> Path | None:
     """A file or a run's folder that the command line names, or a stored run by its id; None for None. `what` is the
-    option without its dashes."""
+    option without its dashes; a golden may be a folder of curves."""
     if word is None or word.is_file() or (word / RUN_FILE).is_file():
+        return word
+    if what == "golden" and word.is_dir():
         return word
     folder = runs_dir / word
     if (folder / RUN_FILE).is_file():
@@ -90,8 +113,9 @@ def find_standard(word: Path | None, runs_dir: Path, what: str) -> Path | None:
 
 
 def read_golden(path: Path, run: Run) -> Curve:
-    """A curve's file, or the folder of a run taken as one (of another layout, say); where a file holds several models,
-    the run's own."""
+    """A curve's file, the folder of a run taken as one (of another layout, say), or the one of a folder of curves that
+    is the run's (see `golden_place`); where a file holds several models, the run's own."""
+    path = golden_place(path, run)
     if path.is_dir():
         other = load_run(path)
         if other.id == run.id:
@@ -101,6 +125,25 @@ def read_golden(path: Path, run: Run) -> Curve:
         return goldens.read_curve(path)
     except EvalkitError:
         return goldens.read_curve(path, str(run.cell.get("target")))
+
+
+def golden_place(path: Path, run: Run) -> Path:
+    """The file in a folder of curves that is of the run's target and draft method; any other path as it is. Never a
+    guess: several that fit, or none, are an error that names them."""
+    if not path.is_dir() or (path / RUN_FILE).is_file():
+        return path
+    found = [(file, curve) for file, curves in goldens.folder_curves(path).items() for curve in curves]
+    draft = str(run.cell.get("draft"))
+    method = str(run.cell.get("draft_method", draft))
+    if method == "external":  # a server's, by its name
+        method = next((word for word in METHODS if draft.startswith(word)), draft)
+    if any(c.said and not c.said.method and c.said.draft == draft for _, c in found):
+        method = draft
+    try:
+        curve = goldens.pick([c for _, c in found], model=str(run.cell.get("target")), method=method)
+    except EvalkitError as e:
+        raise EvalkitError(f"{path}: {e.what}", "give the curve's file") from None
+    return next(file for file, one in found if one is curve)
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -139,15 +182,16 @@ def report_subjects(found: Sequence[tuple[Run, Judged | None]]) -> list[Subject]
 
 
 def judge_sweep(
-    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None
-) -> list[Judged]:
-    """Each run judged as by `judge_run`, several with Holm's correction."""
-    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin) for run in runs]
+    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None,
+    plain: Run | None = None, in_order: bool = False,
+) -> list[Judged]:  # fmt: skip
+    """Each run judged as by `judge_run`, several with Holm's correction, or in the order given."""
+    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin, plain=plain) for run in runs]
     if len(found) < 2:
         return found
     from evalkit import sweep
 
-    adjusted = sweep.adjust([j.verdict for j in found])
+    adjusted = sweep.adjust([j.verdict for j in found], in_order=in_order)
     return [replace(j, verdict=v) for j, v in zip(found, adjusted, strict=True)]
 
 

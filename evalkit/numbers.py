@@ -9,6 +9,7 @@ What is a number, and why:
   is meant, so that run of digits is no number.
 - Currency, percent signs and units are taken off and noted. `18%` is 18, not 0.18: the tasks ask for "what percent".
 - The Unicode minus, the en dash and the full-width hyphen are signs where nothing stands before them to subtract from.
+- Full-width digits, commas, dots and signs (U+FF10 and its neighbours) are read as the ASCII ones they look like.
 - `1/2` is the fraction 0.5, `1 1/2` is 1.5, `1e3` is 1000. A fraction is never equal to a whole gold answer: an
   answer left as `4/2` was not worked out.
 - A clock time, a ratio, a date, a version, an ordinal and digits inside a word (`3:00`, `1/2/2024`, `1.2.3`, `2nd`,
@@ -27,6 +28,7 @@ from fractions import Fraction
 MAX_DIGITS = 100
 MINUS = "-\u2212\u2013\ufe63\uff0d"
 _SPACES = "\u00a0\u2007\u2008\u2009\u200a\u202f"
+_WIDE = {0xFEE0 + ord(c): c for c in "0123456789,.$%/"} | {0xFFE1: "£", 0xFFE5: "¥"}  # one for one: places stay
 _CURRENCY = r"(?:US\$|USD|EUR|GBP|Rs\.?|\\?\$|[€£¥₹])"
 
 
@@ -34,7 +36,8 @@ _CURRENCY = r"(?:US\$|USD|EUR|GBP|Rs\.?|\\?\$|[€£¥₹])"
 class Number:
     """A number found in a text: its exact value, the raw span it was read from, and what was taken off.
 
-    `kind` is integer, decimal, fraction or exponent; `notes` are among sign, currency, separators, percent, unit.
+    `kind` is integer, decimal, fraction or exponent; `notes` are among sign, currency, separators, percent, unit,
+    full width.
     """
 
     value: Fraction
@@ -107,11 +110,13 @@ def scan(text: str, *, field: bool = False) -> Iterator[Number | None]:
 
     `field` says that the text is an answer's own field, where a plain space may separate thousands.
     """
-    for found in (_FIELD if field else _RUNNING).finditer(text):
-        yield _number(found)
+    shown = text if text.isascii() else text.translate(_WIDE)
+    for found in (_FIELD if field else _RUNNING).finditer(shown):
+        yield _number(found, text[found.start() : found.end()])
 
 
-def _number(found: re.Match[str]) -> Number | None:
+def _number(found: re.Match[str], raw: str) -> Number | None:
+    """The number of a match; `raw` is the span as the text has it."""
     part = found.groupdict()
     if part["junk"] or part["malformed"] or len(found[0]) > MAX_DIGITS:
         return None
@@ -135,8 +140,9 @@ def _number(found: re.Match[str]) -> Number | None:
         "separators": part["separator"],
         "percent": part["percent"],
         "unit": part["unit"] is not None and not part["percent"],
+        "full width": raw != found[0],
     }
-    return Number(value=-value if sign else value, raw=found[0], start=found.start(), end=found.end(), kind=kind,
+    return Number(value=-value if sign else value, raw=raw, start=found.start(), end=found.end(), kind=kind,
                   notes=tuple(name for name, there in noted.items() if there))  # fmt: skip
 
 

@@ -10,8 +10,7 @@ from typing import TextIO
 
 from evalkit.layout import say, window
 from evalkit.records import Sample
-
-STRICT = "strict-match"
+from evalkit.views import STRICT
 
 
 @dataclass(slots=True)
@@ -66,6 +65,7 @@ class Progress:
     _tally: Tally = field(default_factory=Tally)
     _bar: _Bar | None = None
     _began: float = 0.0
+    _kept: int = 0
     _said: float = 0.0
 
     def start(self, run_id: str, kept: Sequence[Sample], total: int, notes: Sequence[str] = ()) -> None:
@@ -73,6 +73,7 @@ class Progress:
         for sample in kept:
             self._tally.add(sample, kept=True)
         self._began = self._said = self.clock()
+        self._kept = self._tally.done
         for note in notes:
             say(f"note: {note}", self.stream)
         print(f"run {run_id}" + (f": continued, {len(kept)} of {total} samples kept" if kept else ""), file=self.stream)
@@ -87,7 +88,17 @@ class Progress:
             self._bar.update(self._tally.done, words)
         elif now - self._said >= self.every or self._tally.done == self._tally.total:
             self._said = now
-            print(f"{self._tally.done}/{self._tally.total}  {words}", file=self.stream, flush=True)
+            left = self._left(now - self._began)
+            print(f"{self._tally.done}/{self._tally.total}  {words}{left}", file=self.stream, flush=True)
+
+    def _left(self, seconds: float) -> str:
+        """How long the rest takes at the pace of this session, for those who have no bar."""
+        done, rest = self._tally.done - self._kept, self._tally.total - self._tally.done
+        if not rest or done < 1:
+            return ""
+        from evalkit.report.text import duration
+
+        return f"  {duration(seconds / done * rest)} left"
 
     def stop(self) -> None:
         if self._bar is not None:

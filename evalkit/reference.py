@@ -17,11 +17,12 @@ from typing import Any
 from safetensors.numpy import load_file, save_file
 
 from evalkit.baseline import record_baseline
+from evalkit.checkpoint import checkpoint_hash
 from evalkit.config import REFERENCE, ROOT, Cell
 from evalkit.fingerprint import in_words, make, shown
 from evalkit.golden import baseline_path, golden_path, record_curve
 from evalkit.progress import Progress
-from evalkit.provenance import checkpoint_hash, code_hash, versions
+from evalkit.provenance import code_hash, versions
 from evalkit.records import Run
 from evalkit.report.card import Measured, write_card
 from evalkit.run import run_cell

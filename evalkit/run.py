@@ -16,10 +16,12 @@ from evalkit.gate.accuracy import baseline_differences
 from evalkit.golden import baseline_for, published
 from evalkit.harness import LoadedTask, load_task
 from evalkit.interrupts import Interrupted, signals
-from evalkit.preflight import check_task, check_template, check_tokens
+from evalkit.outlook import outlook
+from evalkit.preflight import check_documents, check_task, check_template, check_tokens
 from evalkit.records import Run
 from evalkit.session import Session, Silence, Silent, Watcher
 from evalkit.smoke import Smoke, WrongAnswers, smoke_of
+from evalkit.spec.find import heads
 from evalkit.stopping import Stopper, plan
 from evalkit.store import RunHead, RunWriter, open_run
 
@@ -58,6 +60,7 @@ def run_cell(
             notes += getattr(engine, "notes", ())
             notes += check_template(task, getattr(engine, "chat_template", False))
             notes += check_tokens(task, getattr(engine, "encode", None), getattr(engine, "context", 0))
+            notes += check_documents(task)
             head, stopper = _head(cell, task, engine, notes), None
             if not cell.stop_early:  # whose rule refuses it itself
                 _refuse_other(baseline, head)
@@ -68,8 +71,8 @@ def run_cell(
             writer = open_run(runs_dir, cell.stem(task.name), head, fresh=fresh, trust=trust)
             with writer:
                 try:
-                    smoke = _smoke(cell, task, spec)
-                    return Session(cell, task, engine, writer, watcher, notes, stopper, smoke).run()
+                    smoke, ahead = _smoke(cell, task, spec), _outlook(cell, task, head, baseline, spec, runs_dir)
+                    return Session(cell, task, engine, writer, watcher, notes, stopper, smoke, ahead).run()
                 except Silence:
                     writer.keep([i for i, s in writer.done.items() if s.text.strip() or s.reasoning])
                     raise
@@ -115,6 +118,18 @@ def _refuse_other(baseline: Baseline | None, head: RunHead) -> None:
                            "give the baseline of this target and task, or leave --baseline away")  # fmt: skip
 
 
+def _outlook(
+    cell: Cell, task: LoadedTask, head: RunHead, baseline: Baseline | None, spec: GateSpec, runs_dir: Path
+) -> list[str]:
+    """What the run can show and will cost, for the watcher alone: it is no finding, and isn't stored."""
+    try:
+        baseline = baseline or baseline_for(cell.target, task.name)
+    except EvalkitError:
+        return []  # the gate says what is wrong with that file
+    stored = [old for _, old in heads(runs_dir)]
+    return outlook(head, task.prompts, baseline=baseline, references=published(), spec=spec, stored=stored)
+
+
 def _smoke(cell: Cell, task: LoadedTask, spec: GateSpec) -> Smoke | None:
     """What the first answers of a server are held against; None where nothing is known of it, or not asked for.
 
@@ -148,6 +163,7 @@ def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> Ru
         provenance={
             **provenance.collect(cell, settings=settings, files=task.files),
             **getattr(engine, "record", {}),
+            "documents": dict(task.documents),
             "notes": notes,
         },
         expected=len(ids),

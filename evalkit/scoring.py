@@ -16,7 +16,9 @@ The rule, in this order, each step with its reason:
 4. In a marker's line the number is the first one, or the side of an equation that is one number. Numbers are read by
    the rule in `numbers.py`; equality with the gold answer is exact.
 5. A text without an answer is not wrong: it was truncated, cut by a stop, degenerate, or has no number (`Bucket`). A
-   last number in running text does not count as an answer where the text was cut off: it may be any number.
+   last number in running text does not count as an answer where the text was cut off: it may be any number. Nor does
+   the number of a marker at whose very end a stop fired that may belong to it (`,` or `.` or `=`): 1,234 would be 1. A
+   stop that fired inside of thinking cut it, whatever the text would have said.
 
 The denominator is all requests. A request that failed is neither right nor wrong: `score_range` gives the score if all
 of them were wrong and if all were right, and a gate uses the first (C84).
@@ -34,6 +36,7 @@ from evalkit.numbers import equal
 from evalkit.reading import cut_run_on, gold_number, read, visible
 from evalkit.records import Bucket, CanonicalScore, Sample
 
+_GOES_ON = re.compile(r"[,.:/=+*\-]")  # what a stop may begin with to cut a number, or the sum that is the answer
 _TIMEOUT = re.compile(r"timed?[- ]?out", re.IGNORECASE)
 
 
@@ -48,19 +51,21 @@ def canonical(
     notes = ["thinking"] if seen.thinking else []
     if not seen.text.strip():
         bucket = Bucket.TRUNCATED_IN_THINKING if capped and seen.unclosed else Bucket.REASONING_ONLY
+        bucket = Bucket.STOP_CUT if seen.unclosed and not capped and fired(stop_hit) else bucket
         return CanonicalScore(bucket=bucket, reason=bucket.value, notes=tuple(notes))
     body = cut_run_on(seen.text)
     notes += ["run-on"] if len(body) < len(seen.text) else []
     found, broken = read(body), degenerate(text, token_ids)
     notes += ["degenerate"] if broken else []
     whole = len(body) < len(seen.text) or bool(body[found.end :].strip(" \t*_`$}.")) or body.endswith("\n")
-    if found.explicit and found.number is not None and (whole or not capped):
+    goes_on = not whole and fired(stop_hit) and _GOES_ON.match(stop_hit) is not None
+    if found.explicit and found.number is not None and (whole or not (capped or goes_on)):
         bucket = Bucket.ANSWERED
     elif broken:
         bucket = Bucket.DEGENERATE
     elif (capped and not found.explicit) or (capped and not whole):
         bucket = Bucket.TRUNCATED
-    elif fired(stop_hit) and not found.explicit and "run-on" not in notes:
+    elif fired(stop_hit) and (goes_on or not found.explicit) and "run-on" not in notes:
         bucket = Bucket.STOP_CUT
     else:
         bucket = Bucket.ANSWERED if found.number is not None else Bucket.NO_ANSWER

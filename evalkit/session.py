@@ -66,6 +66,7 @@ class Session:
     notes: list[str] = field(default_factory=list)
     stopper: Stopper | None = None
     smoke: Smoke | None = None
+    ahead: Sequence[str] = ()  # said before the first request, not stored
     _started: float = 0.0
     _seconds: float = 0.0
     _empty: int = 0  # answers without text, none with text before them
@@ -76,7 +77,7 @@ class Session:
         kept = list(self.writer.done.values())
         self.notes = [*self.notes, *self.writer.moved()]
         notes = [*self.notes, self.writer.note] if self.writer.note else self.notes
-        self.watcher.start(self.writer.id, kept, len(self.task.prompts), notes)
+        self.watcher.start(self.writer.id, kept, len(self.task.prompts), [*notes, *self.ahead])
         try:
             task = self._until_stopped(self.stopper) if self.stopper else self.task
             if self.cell.forced:

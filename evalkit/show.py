@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from evalkit.acceptance import AcceptanceStats, Group, by_answer_length, by_category, of_run, positions
+from evalkit.acceptance import (
+    AcceptanceStats,
+    Group,
+    by_answer_length,
+    by_category,
+    counted_positions,
+    of_run,
+    positions,
+)
 from evalkit.acceptance.model import FEW_CLUSTERS
 from evalkit.console import path_rows
 from evalkit.fingerprint import verify_facts
@@ -26,8 +34,9 @@ def run_text(run: Run, width: int = 0) -> str:
     tokens a step, rates are fractions of 1."""
     found = of_run(run)
     parts = [_acceptance(run, found, width)]
-    if found.steps and found.source == "steps":
+    if found.steps and found.survival:
         parts.append(_positions(run, found, width))
+    if any(s.steps or s.counts for s in run.samples):
         parts.append(_groups("by tokens of the answer", "tokens", by_answer_length(run.samples, found.k), width))
         categories = by_category(run.samples, found.k)
         if any(g.label for g in categories):
@@ -46,18 +55,22 @@ def _acceptance(run: Run, found: AcceptanceStats, width: int) -> str:
     rows = [("accepted length", f"{text.length(found.accepted_length)}{_span(found)}")]
     if found.pooled_differs():
         rows.append(("mean of requests", f"{text.length(found.mean_of_requests)}  (not the published definition)"))
-    if found.source != "steps":
+    if not found.by_step:
         rows.append(("from", found.source))
     else:
         rows.append(("trimmed at stops", text.length(found.accepted_length_trimmed)))
     if found.emitted_per_step is not None:
         rows.append(("tokens a forward", f"{text.length(found.emitted_per_step)}  (steps without a draft included)"))
     rows.append(("acceptance rate", f"{text.share(found.acceptance_rate)}  (of K={found.k} drafts; falls with K)"))
-    rows.append(("useful K", f"{found.useful_k}  (last position that over 5 % of the steps reach)"))
+    if found.survival:
+        rows.append(("useful K", f"{found.useful_k}  (last position that over 5 % of the steps reach)"))
     if found.design_effect is not None:
         rows.append(("design effect", f"{found.design_effect:.2f}  ({found.clusters} documents)"))
-    rows.append(("steps", f"{found.steps} verify, {found.steps_without_draft} without a draft"))
-    rows.append(("steps cut", f"{found.cut_at_stop} at a stop, {found.cut_at_limit} at the token limit"))
+    if found.by_step:
+        rows.append(("steps", f"{found.steps} verify, {found.steps_without_draft} without a draft"))
+        rows.append(("steps cut", f"{found.cut_at_stop} at a stop, {found.cut_at_limit} at the token limit"))
+    else:
+        rows.append(("steps", f"{found.steps} verify  (not told: those cut, those without a draft)"))
     rows.append(("temperature", f"{run.cell.get('temperature', 'not recorded')}"))
     mode = "FORCED: no evidence" if found.forced else "looks forced" if found.looks_forced else "real"
     rows.append(("acceptance is", mode))
@@ -66,7 +79,7 @@ def _acceptance(run: Run, found: AcceptanceStats, width: int) -> str:
 
 def _span(found: AcceptanceStats) -> str:
     if found.interval is None:
-        return "  (one document: no interval)" if found.source == "steps" else "  (no spread is told)"
+        return "  (one document: no interval)" if found.by_step else "  (no spread is told)"
     few = f", few documents: {found.clusters}" if found.unit == "samples" and found.clusters < FEW_CLUSTERS else ""
     return f"  95 % {text.interval(found.interval.low, found.interval.high, 3)}{few}"
 
@@ -76,7 +89,7 @@ def _positions(run: Run, found: AcceptanceStats, width: int) -> str:
     rows = [
         (str(p.position), str(p.steps), text.share(p.survival), _band(p.survival_band), str(p.judged),
          "none" if p.conditional is None else text.share(p.conditional), _band(p.conditional_band))
-        for p in positions(run.samples, found.k)
+        for p in (positions(run.samples, found.k) if found.by_step else counted_positions(found))
     ]  # fmt: skip
     columns = ("j", "steps", "S_j", "95 % band", "judged", "kept", "95 % band")
     words = "by position: survival S_j of all steps; kept: of the blocks judged at j, where all drafts before were kept"

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from evalkit.acceptance import by_answer_length, by_category, positions, summarize
+from evalkit.acceptance import by_answer_length, by_category, of_run, positions
 from evalkit.records import Run, Verdict
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def runs(runs: Iterable[Run]) -> DataFrame:
     """One row a run: its settings and its headline figures (see acceptance.AcceptanceStats for each)."""
     rows = []
     for run in runs:
-        found = summarize(run.samples, run.cell.get("k"))
+        found = of_run(run)
         answered = [s for s in run.samples if not s.error]
         names = {name: None for s in answered for name in s.scores}
         rows.append(
@@ -125,7 +125,7 @@ def runs(runs: Iterable[Run]) -> DataFrame:
                 "tokens_per_forward": found.emitted_per_step, "acceptance_rate": found.acceptance_rate,
                 "useful_k": found.useful_k, "steps": found.steps, "steps_without_draft": found.steps_without_draft,
                 "design_effect": found.design_effect, "forced": found.forced or found.looks_forced,
-                "output_tokens": run.output_tokens, "seconds": run.seconds,
+                "acceptance_from": found.source, "output_tokens": run.output_tokens, "seconds": run.seconds,
             }
         )  # fmt: skip
     return _frame(rows, ["run"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from evalkit import stats
 from evalkit.acceptance.columns import Steps, cluster_counts, steps_of
 from evalkit.records import Sample
 from evalkit.stats import Interval
+
+if TYPE_CHECKING:
+    from evalkit.acceptance.model import AcceptanceStats
 
 SEED = 20240607  # of the band's simulation: the same run shows the same band
 USEFUL = 0.05  # a position fewer steps reach adds less than a twentieth of a token
@@ -66,6 +70,16 @@ def positions_of(steps: Steps, k: int, level: float = 0.95) -> tuple[Position, .
             )
         )
     return tuple(out)
+
+
+def counted_positions(found: AcceptanceStats) -> tuple[Position, ...]:
+    """The same from a server's counts by position, which show no spread; empty where it has none."""
+    before = (1.0, *found.survival)
+    return tuple(
+        Position(position=j, steps=round(s * found.steps), judged=round(before[j - 1] * found.steps), survival=s,
+                 survival_band=None, conditional=c, conditional_band=None)
+        for j, (s, c) in enumerate(zip(found.survival, found.conditional, strict=True), start=1)
+    )  # fmt: skip
 
 
 def survival_covariance(samples: Sequence[Sample], k: int) -> tuple[tuple[float, ...], ...] | None:

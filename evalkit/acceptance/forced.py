@@ -87,21 +87,30 @@ def told_forced(*facts: Mapping[str, Any]) -> tuple[str, ...]:
 def _told(where: str, value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            if not _is_flag(str(key)):
+            if _in_words(str(key), inner):
+                yield f"flag {key}={inner}"
+            elif not _is_flag(str(key)):
                 yield from _told(f"{where}.{key}".lstrip("."), inner)
             elif _on(inner):
                 yield f"flag {key}={inner}"
     elif isinstance(value, list | tuple):
         for i, inner in enumerate(value):
-            if isinstance(inner, str) and inner.startswith("-") and _is_flag(inner):
-                name, equals, given = inner.partition("=")
-                given = given if equals else value[i + 1] if i + 1 < len(value) else None
+            name, equals, given = inner.partition("=") if isinstance(inner, str) else ("", "", None)
+            given = given if equals else value[i + 1] if i + 1 < len(value) else None
+            if name.startswith("-") and _in_words(name, given):
+                yield f"flag {name}={given}"
+            elif name.startswith("-") and _is_flag(name):
                 if _on(given):
                     yield f"flag {name}={given}"
             else:
                 yield from _told(where, inner)
     elif isinstance(value, str) and WORDS.search(value):
         yield f"{where} says {value[:80]!r}"
+
+
+def _in_words(name: str, value: Any) -> bool:
+    """A setting whose value says it, such as `rejection_sample_method` with `synthetic`."""
+    return isinstance(value, str) and WORDS.search(f"{name}={value}") is not None and WORDS.search(value) is None
 
 
 def _is_flag(word: str) -> bool:

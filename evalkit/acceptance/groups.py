@@ -1,4 +1,5 @@
-"""Accepted length by category of the document and by length of the answer."""
+"""Accepted length by category of the document and by length of the answer: from steps, else from a server's totals of
+each request."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class Group:
     steps: int
     accepted_length: float | None
     se: float | None
-    survival: tuple[float, ...]  # S_1 .. S_K
+    survival: tuple[float, ...]  # S_1 .. S_K; () where single steps are not told
 
 
 def by_category(samples: Sequence[Sample], k: int) -> tuple[Group, ...]:
@@ -57,10 +58,26 @@ def _grouped(
 def _group(label: str, samples: Sequence[Sample], k: int) -> Group:
     counts = cluster_counts(samples, k)
     if not len(counts):
-        return Group(label=label, samples=len(samples), steps=0, accepted_length=None, se=None, survival=())
+        return _of_totals(label, samples)
     ratio = stats.clustered_ratio(counts @ np.arange(k + 1), counts.sum(axis=1))
     survival = stats.survival_counts(counts)[:, 1:].sum(axis=0) / counts.sum()
     return Group(
         label=label, samples=len(samples), steps=int(counts.sum()), accepted_length=1 + ratio.ratio, se=ratio.se,
         survival=tuple(float(x) for x in survival),
     )  # fmt: skip
+
+
+def _of_totals(label: str, samples: Sequence[Sample]) -> Group:
+    """The same of requests whose steps and accepted drafts are only told as totals."""
+    by_document: dict[int, list[int]] = {}
+    for s in samples:
+        if s.counts is not None and s.counts.steps:
+            mine = by_document.setdefault(s.doc_id, [0, 0])
+            mine[0] += s.counts.steps
+            mine[1] += s.counts.accepted
+    steps = sum(n for n, _ in by_document.values())
+    length = se = None
+    if steps:
+        ratio = stats.clustered_ratio([a for _, a in by_document.values()], [n for n, _ in by_document.values()])
+        length, se = 1 + ratio.ratio, ratio.se
+    return Group(label=label, samples=len(samples), steps=steps, accepted_length=length, se=se, survival=())

@@ -108,6 +108,11 @@ class AcceptanceStats:
         """Accepted over proposed drafts. Where steps proposed fewer than K, not the length's own rate of K."""
         return None if self.acceptance_rate is None else AcceptanceRate(self.acceptance_rate, self.k)
 
+    @property
+    def by_step(self) -> bool:
+        """Whether single steps are known: without them nothing is known of cuts, trimming or steps without a draft."""
+        return self.source == "steps"
+
     def pooled_differs(self) -> bool:
         """Whether the plain mean of requests lies more than 2 % from the pooled length: then both are shown."""
         both = self.accepted_length, self.mean_of_requests

@@ -1,6 +1,6 @@
 """What a run's score is compared with: a recorded K=0 run, question by question, and published scores."""
 
-from evalkit.baseline.file import atomic_write, load_baseline
+from evalkit.baseline.file import load_baseline
 from evalkit.baseline.marks import BASELINE_MARKS, baseline_command, by_name, mark
 from evalkit.baseline.model import HASH_CHARS, Baseline, Row, Variation, score_bit
 from evalkit.baseline.published import GOLDEN_DIR, ReferenceScore, load_reference_scores
@@ -18,7 +18,6 @@ __all__ = [
     "ReferenceScore",
     "Row",
     "Variation",
-    "atomic_write",
     "baseline_command",
     "by_name",
     "load_baseline",

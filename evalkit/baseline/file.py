@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -92,18 +91,3 @@ def _read_variation(values: Mapping[str, Any] | None) -> Variation | None:
     if not 0 <= found.excess_sd <= found.sd + 1e-12 or not 0 <= found.expected_sd <= 1:
         raise ValueError(f"repeats with sd {found.sd}, excess {found.excess_sd}, expected {found.expected_sd}")
     return found
-
-
-def atomic_write(path: Path, text: str) -> None:
-    """The whole text or nothing: written beside `path`, then moved over it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as e:
-        beside.unlink(missing_ok=True)
-        raise EvalkitError(f"cannot write {path} ({e})", "free some space, or give another path") from None

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from evalkit import stats
-from evalkit.baseline.file import atomic_write, baseline_text, load_baseline
+from evalkit.baseline.file import baseline_text, load_baseline
 from evalkit.baseline.marks import BASELINE_MARKS, baseline_command, mark
 from evalkit.baseline.model import HASH_CHARS, Baseline, Row, Variation, score_bit
 from evalkit.errors import EvalkitError
+from evalkit.files import write_text
 from evalkit.fingerprint import accuracy_fingerprint
 from evalkit.records import Run
 from evalkit.servers.setting import stored_faults
@@ -49,7 +50,7 @@ def record_baseline(run: Run, path: Path, *, repeats: Sequence[Run] = (), write:
                    fingerprint=marks, source=path.name, variation=_variation([run, *repeats], marks))  # fmt: skip
     old = load_baseline(path) if path.exists() else None
     if write:
-        atomic_write(path, baseline_text(new))
+        write_text(path, baseline_text(new))
     interval = stats.wilson(new.correct, new.n)
     before = f"{old.score:.4f} ({old.correct}/{old.n}, run {old.run_id})" if old else "none"
     return (

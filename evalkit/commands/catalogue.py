@@ -47,7 +47,7 @@ def spec(
     """Print a catalogue's entry as a gate specification."""
     from evalkit.ci.catalogue import find_entry, read_catalogue
     from evalkit.ci.spec import spec_text
-    from evalkit.outputs.common import write_text
+    from evalkit.files import write_text
 
     text = spec_text(find_entry(read_catalogue(file), name), run, source=file.name)
     if output is None:

@@ -73,6 +73,7 @@ def check(
     draft_width: Annotated[str, typer.Option("--draft-width", help="... its draft width ...")] = "k",
     device: Annotated[str, typer.Option(help="... and its device: cpu or cuda.")] = "auto",
     batch: Annotated[int | None, typer.Option(help="Sequences decoded together.  [default: 64]")] = None,
+    tp: Annotated[int, typer.Option("--tp", help="Ranks that share the target.")] = 1,
     prefix_cache: Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse prompts' KV.")] = True,
     image: Annotated[str, typer.Option(help="Image that it is served from.")] = "",
     flag: Annotated[list[str] | None, typer.Option("--flag", help="A server's flag.", metavar="NAME=VALUE")] = None,
@@ -105,7 +106,7 @@ def check(
     else:
         here = _of_setting(
             dict(k=k, quant=quant, draft=draft, model=model, draft_width=draft_width, device=device, batch=batch,
-                 prefix_cache=prefix_cache), image, flag or ()
+                 tp=tp, prefix_cache=prefix_cache), image, flag or ()
         )  # fmt: skip
     cert = certificate.read_certificate(file)
     given = {"baseline": find_standard(baseline, runs_dir, "baseline"), "specification": spec,

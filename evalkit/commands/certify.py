@@ -23,6 +23,7 @@ class Judged:
     folder: Path
     verdict: Verdict
     standards: list[tuple[str, Path]]
+    ends: datetime | None = None  # of the waiver that it was judged under
 
 
 def by_default(
@@ -64,7 +65,8 @@ def by_spec(path: Path, runs_dir: Path) -> tuple[list[Judged], Outcome]:
         named = named_files(spec, one.cell, runs_dir)
         standards = _standards(one.run, named.pop("baseline", None), named.pop("golden", None))
         standards += [*named.items(), ("specification", path)]
-        judged.append(Judged(run=one.run, folder=one.folder, verdict=one.verdict, standards=standards))
+        ends = one.cell.waiver.ends if one.cell.waiver else None
+        judged.append(Judged(run=one.run, folder=one.folder, verdict=one.verdict, standards=standards, ends=ends))
     if not judged:
         raise EvalkitError(f"{path.name} has no cell with a run to certify", "name stored runs, or settings")
     return judged, found.outcome
@@ -81,7 +83,7 @@ def certify(one: Judged, path: Path, *, now: datetime, days: int, key: bytes | N
         say(f"no certificate: {one.run.id} is {one.verdict.outcome.value}" + (f" by {telling}" if telling else ""))
         return
     values = certificate.make_certificate(
-        one.verdict, one.run, one.folder, standards=one.standards, now=now, days=days, key=key
+        one.verdict, one.run, one.folder, standards=one.standards, now=now, days=days, key=key, ends=one.ends
     )
     certificate.write_certificate(values, path)
     print(f"certificate: {path}, until {values['expires']}")
@@ -91,9 +93,10 @@ def _standards(run: Run, baseline: Path | None, golden: Path | None) -> list[tup
     """The files that a run is judged against: named ones, else golden/'s, a curve with its evidence."""
     from evalkit import golden as goldens
     from evalkit.baseline import GOLDEN_DIR
+    from evalkit.judging import golden_place
 
     target, draft = str(run.cell.get("target")), str(run.cell.get("draft"))
-    curve = golden or goldens.golden_path(target, draft)
+    curve = golden_place(golden, run) if golden else goldens.golden_path(target, draft)
     found = [
         ("baseline", baseline or goldens.baseline_path(target, str(run.cell.get("task")))),
         ("golden", curve),

@@ -42,16 +42,21 @@ def run_with_progress(
 
 
 def specification(
-    which: Sequence[str], *, baseline: Path | None, golden: Path | None, margin: float | None
+    which: Sequence[str], *, baseline: Path | None, golden: Path | None, margin: float | None, **others: object
 ) -> Path | None:
-    """The specification that is given in place of runs, which stands alone; None where runs are given."""
+    """The specification that is given in place of runs, which stands alone; None where runs are given.
+
+    others: more options that a specification says itself, by name.
+    """
     from evalkit.spec.read import looks_like_spec
 
     specs = [word for word in which if looks_like_spec(word)]
     if not specs:
         return None
-    if len(which) > 1 or baseline or golden or margin is not None:
-        odd = "other arguments" if len(which) > 1 else "--baseline, --golden or --margin"
+    given = {"baseline": baseline, "golden": golden, "margin": margin is not None, **others}
+    odd = ", ".join(f"--{name.replace('_', '-')}" for name, value in given.items() if value)
+    if odd or len(which) > 1:
+        odd = odd if len(which) == 1 else "other arguments"
         raise EvalkitError(f"specification {specs[0]} with {odd}", "write them into the specification")
     return Path(specs[0])
 

@@ -23,13 +23,24 @@ def gate(
     baseline: opt.BaselineOpt = None,
     golden: opt.GoldenOpt = None,
     margin: opt.Margin = None,
+    plain: opt.PlainOpt = "",
     json: to.JsonFile = None,
     junit: to.JunitFile = None,
     summary: to.SummaryFile = None,
     step_summary: to.StepSummary = False,
+    annotations: to.Annotations = False,
     benchmark: to.BenchmarkFile = None,
     lm_eval: to.LmEvalDir = None,
     runs_dir: opt.RunsDir = Path("runs"),
+    repeats: Annotated[
+        bool, typer.Option("--repeats", help="The runs repeat one setting: one verdict, by question means.")
+    ] = False,
+    in_order: Annotated[
+        bool,
+        typer.Option(
+            "--in-order", help="Test the runs in the order given up to the first that does not pass, in place of Holm."
+        ),
+    ] = False,
     run_missing: Annotated[bool, typer.Option("--run-missing", help="SPEC: run cells that are not stored.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="SPEC: simulate the gate's error rates.")] = False,
     draws: Annotated[
@@ -43,13 +54,17 @@ def gate(
     which checks are demanded (docs/gate-spec.md; examples in docs/examples/). Anything else is a stored run.
     """
     files: dict[str, Any] = {"json": json, "junit": junit, "summary": summary, "step_summary": step_summary,
-                             "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
+                             "annotations": annotations, "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip
     _refuse_odd_audit(audit, {"--draws": draws, "--seed": seed}, {**files, "run_missing": run_missing})
-    spec = specification(which, baseline=baseline, golden=golden, margin=margin)
+    against: dict[str, Any] = {"baseline": baseline, "golden": golden, "margin": margin, "plain": plain}
+    spec = specification(which, **against, repeats=repeats, in_order=in_order)
     if spec is None and (audit or run_missing):
         raise EvalkitError("--audit and --run-missing need a specification", "give a .yaml; docs/examples/ has some")
+    if in_order and (repeats or len(which) < 2):
+        why = "repeats are one setting" if repeats else "one run has no order"
+        raise EvalkitError(f"--in-order: {why}", "leave it away, or give the runs of several settings in their order")
     if spec is None:
-        found = _gate_runs(which, files, runs_dir, baseline=baseline, golden=golden, margin=margin)
+        found = _gate_runs(which, files, runs_dir, against, repeats=repeats, in_order=in_order)
     elif audit:
         from evalkit.spec.audit import audit_spec
 
@@ -65,25 +80,28 @@ def gate(
 
 
 def _gate_runs(
-    which: Sequence[str], files: dict[str, Any], runs_dir: Path, *, baseline: Path | None, golden: Path | None,
-    margin: float | None,
-) -> Outcome:  # fmt: skip
+    which: Sequence[str], files: dict[str, Any], runs_dir: Path, given: dict[str, Any], *, repeats: bool, in_order: bool
+) -> Outcome:
     """Judges stored runs, writes and prints the verdicts; the outcome of all of them together."""
     from evalkit import console, sweep
-    from evalkit.judging import find_standard, judge_sweep, spec_of
+    from evalkit.judging import find_standard, judge_repeats, judge_sweep, spec_of
 
-    spec_of(margin)
-    baseline, golden = find_standard(baseline, runs_dir, "baseline"), find_standard(golden, runs_dir, "golden")
+    spec_of(given["margin"])
+    found_files = {name: find_standard(given[name], runs_dir, name) for name in ("baseline", "golden")}
     outputs = to.Outputs(**files)
     runs = [load(word, runs_dir) for word in which]
-    found = [one.verdict for one in judge_sweep(runs, baseline=baseline, golden=golden, margin=margin)]
-    outputs.write(found, runs)
+    against = {**given, **found_files, "plain": load(given["plain"], runs_dir) if given["plain"] else None}
+    if repeats:
+        found = [judge_repeats(runs, **against)]
+    else:
+        found = [one.verdict for one in judge_sweep(runs, **against, in_order=in_order)]
+    outputs.write(found, runs[: len(found)])
     if not outputs.alone:
         out, width = console.console(), window()
         if len(found) == 1:
             out.print(console.verdict_text(found[0], width))
         else:
-            out.print(console.sweep_table(sweep.rows(found), width))
+            out.print(console.sweep_table(sweep.rows(found), width, in_order=in_order))
             for verdict in found:
                 out.print(console.sweep_reason(verdict, width))
     return sweep.combined(found)

@@ -39,6 +39,10 @@ Delayer = Annotated[str, typer.Option("--prefill-delayer", help="Other settings 
 RunsOrSpec = Annotated[list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).",
                                                  metavar="RUN...|SPEC")]  # fmt: skip
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
-GoldenOpt = Annotated[Path | None, typer.Option("--golden", help="Golden curve or stored run.  [default: golden/]")]
+GoldenOpt = Annotated[
+    Path | None, typer.Option("--golden", help="Curve, folder of them, or stored run.  [default: golden/]")
+]
+PlainOpt = Annotated[str, typer.Option("--plain", metavar="RUN", help="K=0 run in the same quant mode: "
+                                       "its texts must be the same, near-ties apart.")]  # fmt: skip
 Margin = Annotated[float | None, typer.Option(help="Loss of accuracy that is accepted.  [default: 0.01]")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evalkit import stats
-from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, by_name, score_bit
+from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, Row, by_name, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.chances import loss_words, p_value
 from evalkit.fingerprint import ACCURACY, Difference, accuracy_fingerprint, in_words
@@ -17,6 +17,7 @@ from evalkit.gate.limits import GateSpec
 from evalkit.records import Check, Outcome, Run, Sample, Stopping
 from evalkit.stopping import Followed, follow, in_order, rule_of
 
+SHOWN = 5  # documents that a message names
 TOO_GOOD = 0.0027  # two-sided, three standard errors: a gain past it is a warning
 
 
@@ -85,7 +86,8 @@ def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | No
     numbers |= {
         "baseline": before / n, "baseline_correct": before, "difference": difference, "interval": [span.low, span.high],
         "level": level, "won": up, "lost": down, "p": test.p_above, "p_worse": test.p_below, "margin": margin,
-        "mcnemar_exact": stats.mcnemar_exact(up, down), "mde": mde, "needed": needed,
+        "mcnemar_exact": stats.mcnemar_exact(up, down), "mcnemar_midp": stats.mcnemar_midp(up, down), "mde": mde,
+        "needed": needed, **_flipped(same),
     }  # fmt: skip
     outcome = decide(test, spec.alpha)
     words = (
@@ -98,7 +100,27 @@ def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | No
             f"; warning: a gain of {points(difference)} is no chance ({p_value(numbers['mcnemar_exact'], 1)}), and a "
             "lossless draft gives none: look for a broken extractor or another setting"
         )
-    return check(outcome, words + what_would_tell(outcome, mde, needed, "questions (or repeats of them)"))
+    if outcome is not PASS and down:
+        words += f"; lost {_documents(numbers['lost_documents'])}"
+    return check(
+        outcome, words + what_would_tell(outcome, mde, needed, "questions (or repeats of them: gate --repeats)")
+    )
+
+
+def _flipped(pairs: Sequence[tuple[Sample, Row]]) -> dict[str, Any]:
+    """The fourfold table of (this run, baseline) and the documents that changed sides."""
+    sides: dict[tuple[int, int], list[int]] = {}
+    for sample, row in pairs:
+        sides.setdefault((score_bit(sample, STRICT), row.strict), []).append(sample.doc_id)
+    return {"both_right": len(sides.get((1, 1), ())), "both_wrong": len(sides.get((0, 0), ())),
+            "lost_documents": sides.get((0, 1), []), "won_documents": sides.get((1, 0), [])}  # fmt: skip
+
+
+def _documents(ids: Sequence[int]) -> str:
+    """`document 3`, `documents 3, 17, 20 and 9 more`."""
+    named = ", ".join(map(str, ids[:SHOWN]))
+    more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+    return f"document{'s' if len(ids) > 1 else ''} {named}{more}"
 
 
 def _paired(

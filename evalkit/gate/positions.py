@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
 from evalkit import stats
-from evalkit.acceptance import distribution_test
+from evalkit.acceptance import DistributionTest, distribution_of_counts
 from evalkit.acceptance.columns import cluster_counts
 from evalkit.chances import loss_words, p_value
 from evalkit.formats import points, points_interval
@@ -18,6 +18,8 @@ from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked
 from evalkit.gate.limits import GateSpec
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Check, Run
+
+MULTIPLES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # of the documents that there are
 
 
 def positions_check(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec, notes: list[str]) -> list[Check]:
@@ -32,11 +34,16 @@ def positions_check(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec,
     if value.histogram is None and len([k for k in lengths if k <= value.k]) < 2:
         notes.append(f"{value.place} has neither a histogram nor another K: positions are not compared")
         return []
-    try:
-        test = distribution_test(
-            run.samples, value.k, margin=margin, histogram=value.histogram, se=value.se, clusters=value.clusters,
+    counts = cluster_counts(run.samples, value.k)
+
+    def tested(documents: np.ndarray) -> DistributionTest | None:
+        return distribution_of_counts(
+            documents, value.k, margin=margin, histogram=value.histogram, se=value.se, clusters=value.clusters,
             lengths=lengths, lengths_se=assumed, alpha=spec.alpha, covariance=value.covariance,
         )  # fmt: skip
+
+    try:
+        test = tested(counts)
     except ValueError as e:
         notes.append(f"{value.place} is unusable for positions: {e}")
         return []
@@ -55,14 +62,16 @@ def positions_check(run: Run, golden: Curve, value: GoldenValue, spec: GateSpec,
     if outcome is INCONCLUSIVE and not test.decidable:
         notes.append(f"accepted drafts distribution: {message}; golden is too uncertain to judge by")
         return []
+    needed = None
     if outcome is INCONCLUSIVE:
-        message += "; more documents would settle it"
+        needed = documents_needed(counts, lambda x: (t := tested(x)) and min(t.p_under, t.p_over) <= spec.alpha)
+        message += _settled_by(needed)
     return [checked(
         "accepted drafts distribution", outcome, f"{expected}, at most {margin:.3f} tokens a step lost", found, message,
         groups=[list(g) for g in test.groups], here=list(test.here), golden=list(test.golden), lost=test.lost,
         gained=test.gained, wasserstein=test.wasserstein, upper=test.upper, margin=margin, p=test.p_under,
         p_worse=test.p_over, p_equal=test.p_equal, source=test.source,
-        compared=len(run.samples),
+        compared=len(run.samples), needed=needed,
     )]  # fmt: skip
 
 
@@ -118,10 +127,30 @@ def rate_check(run: Run, value: GoldenValue, spec: GateSpec) -> Check | None:
         f"worst is {found}, golden {100 * there:.1f} %: {points(here - there)}, {100 * (1 - 2 * spec.alpha):g} % "
         f"{points_interval(low, high)}, {shown}"
     )
+    needed = None
     if outcome is INCONCLUSIVE:
-        message += "; more documents would settle it"
+
+        def decides(documents: np.ndarray) -> bool:
+            found = rate_test(documents, value.histogram or (), spread, value.clusters, spec.position_margin)
+            return min(found.p, found.p_worse) <= spec.alpha
+
+        needed = documents_needed(counts, decides)
+        message += _settled_by(needed)
     return checked(
         "accept rate by position", outcome, f"at most {margin} below golden at every position", found, message,
         here=test.here.tolist(), golden=test.golden.tolist(), se=test.se.tolist(), worst=worst + 1,
         interval=[low, high], margin=spec.position_margin, p=test.p, p_worse=test.p_worse, compared=len(counts),
+        needed=needed,
     )  # fmt: skip
+
+
+def documents_needed(counts: np.ndarray, decides: Callable[[np.ndarray], object]) -> int | None:
+    """About how many documents like these would let a test decide, if what was seen stays: the smallest multiple of
+    them that does. None where none up to 64 does: the golden is too uncertain, or the rate lies on the margin."""
+    return next((len(counts) * m for m in MULTIPLES if decides(np.tile(counts, (m, 1)))), None)
+
+
+def _settled_by(needed: int | None) -> str:
+    if needed is None:
+        return "; it lies too near the margin, or golden is too uncertain, for more documents to settle it"
+    return f"; about {needed} documents would settle it"

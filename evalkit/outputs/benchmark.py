@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from evalkit import stats
-from evalkit.acceptance import summarize
+from evalkit.acceptance import of_run
 from evalkit.errors import EvalkitError
-from evalkit.outputs.common import judged_runs, safe, write_text
+from evalkit.files import write_text
+from evalkit.outputs.common import judged_runs, safe
 from evalkit.records import Run, Verdict
 
 
@@ -77,10 +78,10 @@ def _acceptance(verdict: Verdict, run: Run) -> list[dict[str, Any]]:
     if not k or any(s.forced for s in run.samples):
         return []
     try:
-        found = summarize(run.samples, k)
+        found = of_run(run)
     except EvalkitError:  # counts that contradict each other: the gate has failed the run by name
         return []
-    if found.accepted_length is None or found.acceptance_rate is None or found.looks_forced:
+    if found.accepted_length is None or found.acceptance_rate is None or found.looks_forced or found.problems:
         return []
     task = run.cell.get("task")
     rate = round(100 * found.acceptance_rate, 4)

@@ -9,7 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from evalkit.outputs.common import not_finite, overall, pairs, plain, safe, write_text
+from evalkit.files import write_text
+from evalkit.outputs.common import not_finite, overall, pairs, plain, safe
 from evalkit.records import EXIT_CODE, Check, Run, Verdict
 from evalkit.sameness import samples_sha
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from evalkit import stats
-from evalkit.acceptance import summarize
+from evalkit.acceptance import of_run
 from evalkit.errors import EvalkitError
-from evalkit.outputs.common import judged_runs, plain, safe, write_text
+from evalkit.files import write_text
+from evalkit.outputs.common import judged_runs, plain, safe
 from evalkit.records import Outcome, Run, Sample, Verdict
 from evalkit.runfile import read_json
 
@@ -166,8 +167,10 @@ def _atom(verdict: Verdict, run: Run) -> dict[str, Any]:
     if not k:
         return found
     try:
-        acceptance = summarize(run.samples, k)
+        acceptance = of_run(run)
     except EvalkitError:  # counts that contradict each other are no acceptance
+        return found
+    if acceptance.problems:  # counts that are no evidence are no figure either
         return found
     if acceptance.accepted_length is not None and acceptance.acceptance_rate is not None:
         found["mtp_acceptance_rate"] = round(100 * acceptance.acceptance_rate, 4)

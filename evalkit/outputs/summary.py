@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from evalkit.errors import EvalkitError
+from evalkit.files import write_text
 from evalkit.formats import interval, points_interval
-from evalkit.outputs.common import overall, pairs, safe, write_text
+from evalkit.outputs.common import overall, pairs, safe
 from evalkit.records import Check, Outcome, Run, Verdict
 
 LIMIT = 1 << 20  # bytes of a step summary

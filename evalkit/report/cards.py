@@ -14,7 +14,8 @@ from evalkit.report.subject import Subject
 NOT_JUDGED = "not judged"
 ANSWERS, DRAFT, EVIDENCE = "Does it answer as well?", "Does the draft still pay?", "Can the evidence be trusted?"
 QUESTION_OF = {  # of every check; a name with a space at its end is of all checks that begin so
-    "accuracy": ANSWERS, "reference ": ANSWERS, "floor": ANSWERS, "lossless": ANSWERS, "protocol": ANSWERS,
+    "accuracy": ANSWERS, "reference ": ANSWERS, "floor": ANSWERS, "lossless": ANSWERS, "layout": ANSWERS,
+    "protocol": ANSWERS,
     "format": ANSWERS, "scores": ANSWERS, "unanswered": ANSWERS, "empty answers": ANSWERS, "reasoning only": ANSWERS,
     "degenerate answers": ANSWERS,
     "draft": DRAFT, "acceptance": DRAFT, "real acceptance": DRAFT, "acceptance source": DRAFT, "step counts": DRAFT,
@@ -52,9 +53,11 @@ def headline(found: Sequence[Subject]) -> str:
     parts = [f"{counted[name]} {word}" for name, word in
              (("pass", "pass"), ("fail", "fail"), ("inconclusive", "can't be told yet"), (NOT_JUDGED, "not judged"))
              if counted[name]]  # fmt: skip
-    adjusted = any(c.name == "sweep" for s in found if s.verdict for c in s.verdict.checks)
-    holm = " A pass is one after Holm's correction over all of them." if adjusted else ""
-    return f"Of {len(found)} runs, {', '.join(parts)}.{holm}"
+    allowed = [c.numbers for s in found if s.verdict for c in s.verdict.checks if c.name == "sweep"]
+    how = " A pass is one after Holm's correction over all of them." if allowed else ""
+    if any("place" in x for x in allowed):
+        how = " A pass is one in a fixed order, in which all runs before it pass too."
+    return f"Of {len(found)} runs, {', '.join(parts)}.{how}"
 
 
 def mixed(found: Sequence[Subject]) -> str:

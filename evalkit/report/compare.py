@@ -43,7 +43,8 @@ class Comparison:
     lost: tuple[tuple[Sample, Sample], ...]  # right in a, wrong in b
     gained: tuple[tuple[Sample, Sample], ...]
     both_right: int
-    p: float | None
+    p: float | None  # exact McNemar
+    midp: float | None
     interval: stats.Interval | None
     length: LengthDifference | None
     same_text: int
@@ -67,6 +68,7 @@ def compare(a: Run, b: Run) -> Comparison:
         a=a, b=b, paired=n, alone=(len(there) - len(both), len(here) - len(both)), lost=lost, gained=gained,
         both_right=sum(x.scores[STRICT] == 1 == y.scores[STRICT] for x, y in scored),
         p=stats.mcnemar_exact(len(gained), len(lost)) if n else None,
+        midp=stats.mcnemar_midp(len(gained), len(lost)) if n else None,
         interval=stats.tango_interval(len(gained), len(lost), n) if n else None,
         length=length_difference(b, a), same_text=sum(x.text == y.text for x, y in both), texts=len(both),
         divergences=tuple(sorted(parts, key=lambda d: (not d.flipped, d.at, d.doc_id))),
@@ -108,7 +110,9 @@ def first_divergence(a: Sample, b: Sample, flipped: str = "") -> Divergence | No
 
 def flip_table(found: Comparison) -> Table:
     """The fourfold table, with its exact test in the caption."""
-    test = "nothing is paired" if found.p is None else f"exact McNemar {p_value(found.p, 3)}"
+    test = "nothing is paired"
+    if found.p is not None and found.midp is not None:
+        test = f"exact McNemar {p_value(found.p, 3)}, mid-p {p_value(found.midp, 3).removeprefix('p ')}"
     n, lost, gained = found.paired, len(found.lost), len(found.gained)
     return Table(
         name="flips", caption=f"{text.count(n)} pairs, {test}",

@@ -77,24 +77,47 @@ def _with_histogram(value: GoldenValue, k: int, lengths: Mapping[int, float]) ->
 
 
 def acceptance_table(found: AcceptanceStats, golden: GoldenView) -> Table:
-    """Accepted length, raw and trimmed, and the counts behind it."""
+    """Accepted length, raw and trimmed, and the counts behind it: what was not told has no row, and no 0."""
+    unit = text.counting(found.clusters, "sample") if found.by_step else f"{text.count(found.clusters)} {found.unit}"
     rows = [
         ("accepted length, raw", text.length(found.accepted_length), "the published definition; judged"),
-        ("95 % interval", _length_interval(found), f"clusters: {text.counting(found.clusters, 'sample')}"),
-        ("accepted length, trimmed", text.length(found.accepted_length_trimmed), "drafts that are in the output"),
+        ("95 % interval", _length_interval(found), f"clusters: {unit}"),
+        *_other_lengths(found),
         ("golden accepted length", golden_length(golden), _golden_source(golden)),
         ("share of the golden", golden_ratio(found, golden), "raw over golden"),
         ("acceptance rate", _maybe(found.acceptance_rate), f"{text.count(found.accepted)} of "
          f"{text.count(found.drafts)} drafts; falls as K grows"),
         ("verify steps", text.count(found.steps), f"in {text.counting(found.requests, 'request')}"),
-        ("steps without a draft", text.count(found.steps_without_draft), "counted in no figure here"),
-        ("steps cut", text.count(found.cut_at_stop + found.cut_at_limit),
-         f"{text.count(found.cut_at_stop)} at a stop, {text.count(found.cut_at_limit)} at the token limit"),
+        *_steps_apart(found),
     ]  # fmt: skip
     if found.design_effect is not None:
         rows.append(("design effect", f"{found.design_effect:.2f}", "variance by samples over variance by steps"))
     return Table(name="acceptance", caption="Accepted length and rate", columns=("figure", "value", "what it is"),
                  align="lrl", rows=tuple(rows))  # fmt: skip
+
+
+def _other_lengths(found: AcceptanceStats) -> list[tuple[str, str, str]]:
+    """Lengths by another definition, where they are known and differ."""
+    rows = []
+    if found.by_step:
+        trimmed = text.length(found.accepted_length_trimmed)
+        rows.append(("accepted length, trimmed", trimmed, "drafts that are in the output"))
+    if found.pooled_differs():
+        rows.append(("mean of requests", text.length(found.mean_of_requests), "each request weighs the same; not the "
+                     "published definition"))  # fmt: skip
+    if found.steps_without_draft and found.emitted_per_step is not None:
+        rows.append(("tokens a forward pass", text.length(found.emitted_per_step), "steps without a draft included; "
+                     "what speed depends on"))  # fmt: skip
+    return rows
+
+
+def _steps_apart(found: AcceptanceStats) -> list[tuple[str, str, str]]:
+    if not found.by_step:
+        return [("counted from", found.source, "steps without a draft and steps cut are not told")]
+    stop, limit = text.count(found.cut_at_stop), text.count(found.cut_at_limit)
+    cut = text.count(found.cut_at_stop + found.cut_at_limit)
+    return [("steps without a draft", text.count(found.steps_without_draft), "counted in no figure here"),
+            ("steps cut", cut, f"{stop} at a stop, {limit} at the token limit")]  # fmt: skip
 
 
 def golden_length(golden: GoldenView) -> str:
@@ -120,7 +143,7 @@ def _golden_source(golden: GoldenView) -> str:
 
 def _length_interval(found: AcceptanceStats) -> str:
     if found.interval is None:
-        return "none from one sample"
+        return "none from one sample" if found.by_step else "no spread is told"
     return text.interval(found.interval.low, found.interval.high, 3)
 
 
@@ -144,9 +167,11 @@ def survival_table(curve: Sequence[Position], golden: GoldenView, given: Sequenc
     rows = []
     for i, p in enumerate(curve):
         there = golden.survival[i] if golden.survival else None
-        rows.append((str(p.position), text.share(p.survival), _band(p.survival_band), *_beside(p.survival, there),
-                     text.count(given[i].steps) if i < len(given) else "0",
-                     text.share(given[i].value) if i < len(given) else "never reached"))  # fmt: skip
+        point = given[i] if i < len(given) else None
+        kept = text.share(point.value) if point else "never reached" if given else "not told"
+        judged = text.count(point.steps) if point else "0" if given else "not told"
+        values = _beside(p.survival, there)
+        rows.append((str(p.position), text.share(p.survival), _band(p.survival_band), *values, judged, kept))
     source = golden.survival_from or "golden"
     return Table(name="survival", caption="Accept rate by position: steps whose first drafts were all kept",
                  columns=("position", "accept rate", BAND, source, "difference", "judged", GIVEN),
@@ -178,7 +203,11 @@ def distribution_table(verdict: Verdict | None) -> Table:
 
 
 def group_table(name: str, caption: str, label: str, groups: Sequence[Group]) -> Table:
-    """Accepted length of the samples with one label."""
+    """Accepted length of the samples with one label; nothing where no request tells of its own acceptance."""
+    if groups and all(g.accepted_length is None for g in groups):
+        groups, missing = (), "Acceptance is told of all requests together only."
+    else:
+        missing = "The samples of this run have no such label."
     rows = tuple(
         (g.label or "none", text.count(g.samples), text.count(g.steps),
          "no verify step" if g.accepted_length is None else text.length(g.accepted_length) + text.spread(g.se, 3),
@@ -187,7 +216,7 @@ def group_table(name: str, caption: str, label: str, groups: Sequence[Group]) ->
     )  # fmt: skip
     return Table(name=name, caption=caption, align="lrrrrr", rows=rows,
                  columns=(label, "samples", "verify steps", "accepted length", "first draft kept", "all kept"),
-                 missing="The samples of this run have no such label.")  # fmt: skip
+                 missing=missing)  # fmt: skip
 
 
 def bin_ends(label: str) -> tuple[int, int]:
@@ -202,6 +231,8 @@ def _beside(here: float, there: float | None) -> tuple[str, str]:
 
 def cut_words(found: AcceptanceStats) -> str:
     """How many blocks a stop cut, and what of them is left out of conditional rates."""
+    if not found.by_step:
+        return "How many blocks a stop cut is not told."
     if not found.cut_at_stop:
         return "No block was cut by a stop."
     one = found.cut_at_stop == 1

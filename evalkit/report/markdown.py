@@ -37,6 +37,7 @@ def page_markdown(found: Sequence[Subject]) -> str:
         parts += [_table(drafts.acceptance_table(s.acceptance, s.view))] if s.acceptance.steps else []
         rows = [(f.name, f.value) for f in tables.configuration(s.run)]
         parts += [_table(subsets.table(s.categories))] if s.categories else []
+        parts += [f"{inline(words)}\n"] if (words := subsets.clustered_words(s.categories)) else []
         parts += [_rows(("setting", "value"), "ll", rows), _block(again.reproduce(s.run)), "</details>\n"]
     return "\n".join(parts)
 

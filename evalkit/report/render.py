@@ -14,8 +14,9 @@ from markupsafe import Markup
 
 from evalkit import layout
 from evalkit.acceptance import by_category
-from evalkit.baseline import Baseline, ReferenceScore, atomic_write
+from evalkit.baseline import Baseline, ReferenceScore
 from evalkit.errors import EvalkitError
+from evalkit.files import write_text
 from evalkit.gate import GateSpec
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Run, Verdict
@@ -170,12 +171,13 @@ def _detail(s: Subject) -> dict[str, Any]:
         "not_comparable": s.not_comparable,
         "references": tables.reference_table(run, s.references),
         "subsets": subsets.table(s.categories),
+        "clustered": subsets.clustered_words(s.categories),
         "buckets": tables.bucket_table(run),
         "errors": samples.error_table(run, s.index),
         "disagreement": tables.disagreement_table(run),
         "cut": drafts.cut_words(s.acceptance),
         "golden_missing": s.view.missing if s.k else (),
-        "drafts": _draft_parts(s) if s.acceptance.steps and s.acceptance.histogram else None,
+        "drafts": _draft_parts(s) if s.acceptance.steps else None,
         "flips": samples.flips_table(run, s.partner, s.index),
         "facts": tables.configuration(run),
         "provenance": tables.provenance(run),
@@ -261,8 +263,7 @@ def _environment() -> jinja2.Environment:
 
 def write_page(page: str, path: Path) -> Path:
     """Writes the page to `path`, whole or not at all, and returns `path`."""
-    atomic_write(path, page)
-    return path
+    return write_text(path, page)
 
 
 def write_report(found: Sequence[Subject], path: Path) -> Path:

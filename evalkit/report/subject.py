@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from evalkit.acceptance import AcceptanceStats, Group, Position, by_answer_length, of_run, positions_of
+from evalkit.acceptance import (
+    AcceptanceStats,
+    Group,
+    Position,
+    by_answer_length,
+    counted_positions,
+    of_run,
+    positions_of,
+)
 from evalkit.acceptance.columns import Steps, steps_of
 from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
 from evalkit.fingerprint import Difference, in_words
 from evalkit.gate.accuracy import baseline_differences
-from evalkit.golden import Curve, GoldenValue, Standards, differing_marks
+from evalkit.golden import Curve, GoldenValue, Standards, differing_marks, said_otherwise
 from evalkit.records import Run, Verdict
 from evalkit.report import curves, drafts, samples, subsets, tables, text
 
@@ -53,7 +61,10 @@ class Subject:
 
     @cached_property
     def curve(self) -> tuple[Position, ...]:
-        return positions_of(self.steps, self.acceptance.k) if self.acceptance.steps else ()
+        found = self.acceptance
+        if not found.by_step:
+            return counted_positions(found)
+        return positions_of(self.steps, found.k) if found.steps else ()
 
     @cached_property
     def steps(self) -> Steps:
@@ -79,7 +90,8 @@ class Subject:
     @cached_property
     def golden_differs(self) -> str:
         """In what the golden at the run's K is of another setting, in words; "" where in nothing, or without one."""
-        differ = [] if self._at_k.value is None else differing_marks(self._at_k.value, self.run)
+        value = self._at_k.value
+        differ = [] if value is None else [*differing_marks(value, self.run), *said_otherwise(value, self.run)]
         return text.names(differ)
 
     @cached_property
@@ -165,16 +177,30 @@ def label_of(words: str) -> str:
     return shown if len(shown) <= LABEL else f"{shown[: LABEL - 1]}\u2026"
 
 
+def _served(run: Run) -> dict[str, str]:
+    """How the requests were served: what accepted length and small differences of texts may depend on."""
+    server = run.cell.get("server")
+    own = server if isinstance(server, Mapping) else None
+    found = {"TP": (own or run.cell).get("tp"), "concurrency": own.get("concurrency") if own else None,
+             "batch": None if own is not None else run.cell.get("max_batch")}  # fmt: skip
+    found["thinking"] = {"thinking_on": "on", "thinking_off": "off"}.get(str(run.fingerprint.get("mode")))
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
 def _labels(runs: Sequence[Run]) -> list[str]:
     """`K=7 nvfp4`, with whatever else differs between the runs, and a number where nothing does."""
     keys = [k for k in ("task", "target", "draft", "draft_width", "temperature", "seed", "limit", "engine")
             if len({str(r.cell.get(k)) for r in runs if k != "draft" or r.cell.get("k")}) > 1]  # fmt: skip
     plain = []
-    for run in runs:
+    served = [_served(run) for run in runs]
+    names = dict.fromkeys(name for told in served for name in told)
+    others = [name for name in names if len({told[name] for told in served if name in told}) > 1]
+    for run, told in zip(runs, served, strict=True):
         words = [f"K={run.cell.get('k')}", str(run.cell.get("quant", ""))]
         for key in keys:
             value = str(run.cell.get(key))
             words.append(value if key in ("task", "target", "draft", "engine") else f"{key.replace('_', ' ')} {value}")
+        words += [f"{name} {told[name]}" for name in others if name in told]
         words += ["forced"] if run.forced else []
         plain.append(label_of(" ".join(w for w in words if w)))
     seen: dict[str, int] = {}

@@ -117,6 +117,25 @@ def _share(right: int, n: int) -> str:
     return f"{text.share(right / n)} ({right}/{n})"
 
 
+def clustered_words(found: Sequence[Subset]) -> str:
+    """The score's error with categories as clusters: what it is for questions of other categories. "" where that says
+    nothing: fewer than two categories with a score, or no spread."""
+    known = [s for s in found if s.scored]
+    right, asked = sum(s.correct for s in known), sum(s.scored for s in known)
+    if len(known) < 2 or right in (0, asked):
+        return ""
+    counts = [s.correct for s in known]  # of scores that are 0 or 1 the sum of squares is the sum
+    ratio = stats.clustered_ratio(counts, [s.scored for s in known], counts)
+    if ratio.interval is None or ratio.design_effect is None:
+        return ""
+    low, high = max(0.0, ratio.interval.low), min(1.0, ratio.interval.high)
+    return (
+        f"With its {len(known)} categories as clusters {STRICT} is {text.share(ratio.ratio)}{text.spread(ratio.se)}, "
+        f"95 % {text.interval(low, high)} (design effect {ratio.design_effect:.2f}): the error for questions of other "
+        "categories. Beside the scores is the one for more questions of these."
+    )
+
+
 def warnings(found: Sequence[Subset]) -> tuple[str, ...]:
     """Of the categories whose difference is no chance."""
     return tuple(text.visible(s.words) for s in found if s.told)

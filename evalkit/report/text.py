@@ -65,9 +65,12 @@ def spread(error: float | None, decimals: int = 4) -> str:
 
 
 def score(correct: int, n: int) -> str:
-    """`0.9431 ± 0.0064 (1244/1319)`: the share, its standard error and the counts."""
+    """`0.9431 ± 0.0064 (1244/1319)`: the share, its standard error and the counts. Of all right or all wrong the error
+    is no 0 (C23): the interval is shown, `1.0000, 95 % 0.9971 .. 1.0000 (1319/1319)`."""
     if n == 0:
         return "no scored sample"
+    if n > 1 and correct in (0, n):
+        return f"{share(correct / n)}, 95 % {wilson(correct, n)} ({correct}/{n})"
     error = stats.proportion_se(correct, n)
     alone = " (one sample has no standard error)" if error is None else ""
     return f"{share(correct / n)}{spread(error)}{alone} ({correct}/{n})"
@@ -77,7 +80,9 @@ def mean_score(values: Sequence[float]) -> str:
     """The same of scores that need not be 0 or 1, spaced for a terminal: `0.9431 ± 0.0064  (1244/1319)`."""
     n, total = len(values), sum(values)
     square = sum((v - total / n) ** 2 for v in values)
-    error = math.sqrt(square / (n - 1) / n) if n > 1 else None
+    if values and total in (0, n) and set(values) <= {0, 1}:
+        return f"{share(total / n)}, 95 % {wilson(int(total), n)}  ({total:g}/{n})"
+    error = math.sqrt(square / (n - 1) / n) if square else None  # values that are all the same show no spread
     return f"{share(total / n)}{spread(error)}  ({total:g}/{n})"
 
 

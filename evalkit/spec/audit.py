@@ -14,17 +14,17 @@ from evalkit.gate.common import combine
 from evalkit.golden import GoldenValue, lookup, read_curve
 from evalkit.golden.defaults import baseline_for, golden_path
 from evalkit.layout import fold_lines
+from evalkit.outlook import flips
 from evalkit.percent import percent
 from evalkit.records import Outcome
 from evalkit.spec.audit_text import audit_text
 from evalkit.spec.find import find_file
 from evalkit.spec.model import CellSpec, Spec
 from evalkit.spec.read import read_spec
-from evalkit.spec.simulate import Effect, Rates, Truth, draw, geometric, holm_passes, outcome
+from evalkit.spec.simulate import Effect, Rates, Truth, draw, geometric, outcome, passes
 from evalkit.spec.standards import golden_file
 
 FACTORS = (0.0, 0.5, 1.0, 1.5, 2.0, 4.0)  # true losses, in margins
-DISCORDANT = 0.02  # share of questions that flip without a loss, assumed
 
 
 def audit_spec(path: Path, *, runs_dir: Path, draws: int, seed: int, width: int = 0) -> str:
@@ -62,15 +62,15 @@ def rates(
     what: str, cells: Sequence[tuple[CellSpec, Truth]], effects: Sequence[Effect], spec: Spec, draws: int,
     seed: Sequence[int], on_margin: bool = False,
 ) -> Rates:  # fmt: skip
-    """The whole gate `draws` times: every cell's tests, Holm over the cells, one outcome."""
+    """The whole gate `draws` times: every cell's tests, Holm over the cells or their order, one outcome."""
     rng = np.random.default_rng(list(seed))
     ends = {o: 0 for o in Outcome}
     some = 0
     for _ in range(draws):
         found = [draw(t, e, c.limits, rng) for (c, t), e in zip(cells, effects, strict=True)]
         ended = [Outcome(outcome(p, c.limits.alpha)) for p, (c, _) in zip(found, cells, strict=True)]
-        if spec.holm and len(cells) > 1:
-            enough = holm_passes(found, spec.alpha)
+        if spec.correction and len(cells) > 1:
+            enough = passes(found, spec.alpha, in_order=spec.in_order)
             ended = [
                 Outcome.INCONCLUSIVE if o is Outcome.PASS and not ok else o for o, ok in zip(ended, enough, strict=True)
             ]
@@ -112,7 +112,7 @@ def _truth(spec: Spec, cell: CellSpec, references: Sequence[ReferenceScore]) -> 
                                "record its baseline, or name a published score")  # fmt: skip
         n, score = ref.n, ref.score
     return Truth(
-        n=n, score=score, discordant=min(DISCORDANT, 2 * (1 - score)), paired=base is not None or bool(cell.run),
+        n=n, score=score, discordant=flips(score), paired=base is not None or bool(cell.run),
         published=published, **_golden_truth(spec, cell),
     )  # fmt: skip
 

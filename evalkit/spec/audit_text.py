@@ -22,7 +22,7 @@ def audit_text(
 
 def _head(spec: Spec, cells: Sequence[tuple[CellSpec, Truth]], draws: int, seed: int) -> Iterator[str]:
     limits, truth = cells[0][0].limits, cells[0][1]
-    holm = ", Holm over the cells" if spec.holm and len(cells) > 1 else ""
+    holm = f", {spec.correction} over the cells" if spec.correction and len(cells) > 1 else ""
     yield (
         f"{spec.name}: {len(cells)} cells, {draws} simulated gates for each true effect, seed {seed}, "
         f"alpha {spec.alpha:g}{holm}"

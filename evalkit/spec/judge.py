@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from engine.config import nearest
@@ -13,13 +14,26 @@ from evalkit.compared import SCORES, compared
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.gate.common import FAIL, PASS, checked, combine
-from evalkit.gate.figures import judge_figures
+from evalkit.gate.figures import Published, judge_figures
 from evalkit.gate.judge_run import judge
+from evalkit.gate.limits import GateSpec
+from evalkit.golden import GoldenValue
 from evalkit.judging import places
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.spec.find import find_file, find_setting, find_word
 from evalkit.spec.model import CellSpec, Spec
-from evalkit.spec.standards import SETTING, as_cell, golden_value, named_files, plain_folder, published_of, standards_of
+from evalkit.spec.standards import (
+    SETTING,
+    as_cell,
+    golden_value,
+    named_files,
+    plain_folder,
+    published_of,
+    standards_of,
+    twin_cell,
+    twin_folder,
+)
+from evalkit.spec.waiver import in_force
 from evalkit.store import load_run
 
 REFUSAL = "expected refusal"  # name of the check that a cell broken on purpose gets
@@ -63,13 +77,13 @@ def judge_spec(spec: Spec, *, runs_dir: Path, now: str, make: Maker | None = Non
         if cell.name in runs:
             run = runs[cell.name]
             folder = (find_word(cell.run, runs_dir) if cell.run else None) or runs_dir / run.id
-            plain = _plain(spec, cell, runs_dir, make)
-            verdict = _judge_run(spec, cell, run, plain, references, runs_dir, now)
+            others = {"plain": _plain(spec, cell, runs_dir, make), "twin": _twin(spec, cell, runs_dir, make)}
+            verdict = _judge_run(spec, cell, run, others, references, runs_dir, now)
         else:
             figures = published_of(cell, references)
             golden = golden_value(spec, cell, figures)
             run, folder = None, None
-            verdict = judge_figures(figures, golden=golden, references=references, spec=cell.limits)
+            verdict = _waived(cell, partial(_of_figures, figures=figures, golden=golden, references=references), now)
         found.append(CellResult(cell=cell, verdict=verdict, judged=verdict, run=run, folder=folder))
     done = tuple(_refused(c) for c in _adjusted(spec, found))
     named = {a.name for c in spec.cells for a in c.limits.against} | {c.published for c in spec.cells}
@@ -126,27 +140,61 @@ def _plain(spec: Spec, cell: CellSpec, runs_dir: Path, make: Maker | None) -> Ru
     return load_run(folder)
 
 
+def _twin(spec: Spec, cell: CellSpec, runs_dir: Path, make: Maker | None) -> Run | None:
+    if not cell.twin:
+        return None
+    made, folder = twin_cell(cell), twin_folder(cell, runs_dir)
+    if folder is None and make is not None and made is not None:
+        return make(made)
+    if folder is None:
+        fix = "give a stored run of another layout" if made is None or make else "add --run-missing"
+        raise EvalkitError(f"{spec.path.name}: cell {cell.name} has no stored twin {cell.twin!r}", fix)
+    return load_run(folder)
+
+
 def _judge_run(
-    spec: Spec, cell: CellSpec, run: Run, plain: Run | None, references: Sequence[ReferenceScore], runs_dir: Path,
-    now: str,
+    spec: Spec, cell: CellSpec, run: Run, others: Mapping[str, Run | None], references: Sequence[ReferenceScore],
+    runs_dir: Path, now: str,
 ) -> Verdict:  # fmt: skip
     have = standards_of(spec, cell, run, runs_dir)
-    found = judge(
-        run, baseline=have.baseline, golden=have.golden, references=references, spec=cell.limits, plain=plain, now=now
-    )
     scores = find_file(spec.scores, spec.folder, "file of published scores")
     where = places(run) | named_files(spec, cell, runs_dir) | {SCORES: scores}
     rests = compared(replace(have, references=tuple(references)), where)
-    return replace(found, notes=found.notes + have.missing, standards=rests)
+
+    def judged(limits: GateSpec) -> Verdict:
+        found = judge(
+            run, baseline=have.baseline, golden=have.golden, references=references, spec=limits, now=now, **others
+        )
+        return replace(found, notes=found.notes + have.missing, standards=rests)
+
+    return _waived(cell, judged, now)
+
+
+def _waived(cell: CellSpec, judged: Callable[[GateSpec], Verdict], now: str) -> Verdict:
+    """The verdict at the cell's limits, or at its waiver's as long as that is in force; both are said."""
+    waiver, own = cell.waiver, judged(cell.limits)
+    if waiver is None:
+        return own
+    if not in_force(waiver, now, cell.name):
+        return replace(own, notes=(f"warning: {waiver} is over: judged at the cell's own limits", *own.notes))
+    found = judged(waiver.limits)
+    more = "; not needed: the cell passes at its own limits" if own.outcome is PASS else ""
+    return replace(found, notes=(f"{waiver}{more}", *found.notes))
+
+
+def _of_figures(
+    limits: GateSpec, *, figures: Published, golden: GoldenValue | None, references: Sequence[ReferenceScore]
+) -> Verdict:
+    return judge_figures(figures, golden=golden, references=references, spec=limits)
 
 
 def _adjusted(spec: Spec, found: Sequence[CellResult]) -> list[CellResult]:
-    """Holm over the cells that are to pass; one broken on purpose is no chance for a false pass."""
+    """The number of cells that are to pass is allowed for; one broken on purpose is no chance for a false pass."""
     judged = [c for c in found if not c.cell.refused_by]
-    if not spec.holm or len(judged) < 2:
+    if not spec.correction or len(judged) < 2:
         return list(found)
-    adjusted = dict(zip([c.cell.name for c in judged], sweep.adjust([c.verdict for c in judged], alpha=spec.alpha),
-                        strict=True))  # fmt: skip
+    made = sweep.adjust([c.verdict for c in judged], alpha=spec.alpha, in_order=spec.in_order)
+    adjusted = dict(zip([c.cell.name for c in judged], made, strict=True))
     return [replace(c, verdict=v, judged=v) if (v := adjusted.get(c.cell.name)) else c for c in found]
 
 

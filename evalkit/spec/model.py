@@ -9,6 +9,7 @@ from typing import Any
 
 from evalkit.gate.figures import Published
 from evalkit.gate.limits import GateSpec
+from evalkit.spec.waiver import Waiver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,9 @@ class CellSpec:
     baseline: str = ""
     golden: str = ""
     plain: str = ""
+    twin: str = ""
     refused_by: tuple[str, ...] = ()
+    waiver: Waiver | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,3 +44,9 @@ class Spec:
     holm: bool
     scores: str
     cells: tuple[CellSpec, ...]
+    in_order: bool = False  # the cells are tested in their order, in place of Holm
+
+    @property
+    def correction(self) -> str:
+        """How many cells are allowed for, in words; "" where they are not."""
+        return "a fixed order" if self.in_order else "Holm" if self.holm else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +36,15 @@ def read_spec(path: Path) -> Spec:
     cells: list[CellSpec] = []
     for i, cell in enumerate(data["cells"]):
         cells += build_cells(cell, data, common, f"{path.name}: cells[{i}]")
+    if data.get("in_order") and data.get("holm"):
+        raise EvalkitError(f"{path.name} has both holm and in_order: true", "keep one of them")
     names = [c.name for c in cells]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise EvalkitError(f"{path.name}: two cells are called {twice[0]!r}", "give each its own name")
     return Spec(
         name=data["name"], path=path, folder=path.resolve().parent, alpha=data.get("alpha", 0.05),
-        holm=data.get("holm", True), scores=data.get("scores", "golden/reference_scores.yaml"), cells=tuple(cells),
+        holm=data.get("holm", True), in_order=data.get("in_order", False), cells=tuple(cells),
+        scores=data.get("scores", "golden/reference_scores.yaml"),
     )  # fmt: skip
 
 
@@ -103,6 +107,15 @@ def _place(path: Any) -> str:
     return out
 
 
+def _days_as_text(value: Any) -> Any:
+    """YAML reads 2026-12-31 as a date; the schema knows text."""
+    if isinstance(value, dict):
+        return {key: _days_as_text(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_days_as_text(inner) for inner in value]
+    return value.isoformat() if isinstance(value, date) else value
+
+
 def _parsed(path: Path) -> Any:
     from evalkit.yamlfile import parse_yaml
 
@@ -113,7 +126,7 @@ def _parsed(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as e:
         raise EvalkitError(f"{path} cannot be read ({e})", "give a YAML file") from None
     try:
-        data = parse_yaml(text)
+        data = _days_as_text(parse_yaml(text))
     except ValueError as e:
         raise EvalkitError(f"{path.name}: {e}", "mend it") from None
     if not isinstance(data, dict):

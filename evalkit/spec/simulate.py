@@ -158,10 +158,10 @@ def estimate(counts: np.ndarray) -> stats.Estimate:
     return found
 
 
-def holm_passes(cells: Sequence[PValues], alpha: float) -> list[bool]:
-    """Whether each cell's largest p is small enough after Holm's correction over all of them."""
+def passes(cells: Sequence[PValues], alpha: float, *, in_order: bool = False) -> list[bool]:
+    """Whether each cell's largest p is small enough after Holm's correction over all of them, or in their order."""
     worst = [max((p for p, _ in found.values()), default=1.0) for found in cells]
-    return [p <= alpha for p in stats.holm(worst)]
+    return list(stats.fixed_sequence(worst, alpha)) if in_order else [p <= alpha for p in stats.holm(worst)]
 
 
 def geometric(length: float, k: int) -> tuple[float, ...]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from evalkit.spec.judge import CellResult, SpecResult
 
 ALWAYS = ("score", "sweep", "expected refusal")
+TELLING = ("warning", "waiver", "no ", "a subset", "the floor")  # how notes begin that change how a verdict is read
 
 
 def spec_text(found: SpecResult, width: int = 0) -> Text:
@@ -68,7 +69,7 @@ def notes_of(cell: CellResult) -> Iterator[str]:
     """Notes that change how the verdict is read: warnings, and what refused a cell broken on purpose."""
     verdict: Verdict = cell.verdict
     for note in verdict.notes:
-        if cell.cell.refused_by or cell.run is None or note.startswith(("warning", "no ", "a subset", "the floor")):
+        if cell.cell.refused_by or cell.run is None or note.startswith(TELLING):
             yield note
 
 
@@ -76,5 +77,6 @@ def _counts(found: SpecResult) -> str:
     n = {o: sum(c.verdict.outcome is o for c in found.cells) for o in Outcome}
     parts = [f"{count} {outcome.value}" for outcome, count in n.items() if count]
     refused = sum(bool(c.cell.refused_by) and c.verdict.outcome is Outcome.PASS for c in found.cells)
-    words = f"{', '.join(parts)} of {len(found.cells)} cells"
+    waived = sum(any(note.startswith("waiver of ") for note in c.verdict.notes) for c in found.cells)
+    words = f"{', '.join(parts)} of {len(found.cells)} cells" + (f", {waived} under a waiver" if waived else "")
     return f"{words}; {refused} refused as expected" if refused else words

@@ -7,6 +7,7 @@ import math
 from scipy import special
 
 from evalkit.stats.common import number, open_share, whole
+from evalkit.stats.paired import restricted_variance
 
 
 def _quantiles(alpha: float, power: float) -> float:
@@ -46,6 +47,32 @@ def power_paired(n: int, discordant: float, distance: float, alpha: float = 0.05
     """Chance to show that a paired difference lies above a bound it lies `distance` above."""
     n, discordant = whole(n, "n", 1), number(discordant, "discordant share", 0, 1)
     return _power(number(distance, "distance"), math.sqrt(discordant / n), alpha)
+
+
+def power_noninferior(n: int, discordant: float, margin: float, alpha: float = 0.05) -> float:
+    """Chance that `tango_test` against -margin passes (p_above at most alpha) where both sides are equally good and
+    `discordant` of the pairs differ. The test rests on the share of them that is likely at -margin, which is larger."""
+    n, discordant = whole(n, "n", 1), number(discordant, "discordant share", 0, 1)
+    margin = number(margin, "margin", 0, 1)
+    half = discordant * n / 2
+    asked = -float(special.ndtri(open_share(alpha, "alpha"))) * math.sqrt(restricted_variance(half, half, n, -margin))
+    room = margin * n - asked  # the sum of differences must not fall by more
+    spread = math.sqrt(discordant * n)
+    return float(special.ndtr(room / spread)) if spread else float(room >= 0)
+
+
+def needed_noninferior(discordant: float, margin: float, alpha: float = 0.05, power: float = 0.8) -> int:
+    """Pairs from which `power_noninferior` is at least `power`."""
+    margin, power = number(margin, "margin", 0, 1), open_share(power, "power")
+    if margin == 0:
+        raise ValueError("margin is 0: no number of pairs shows that nothing at all is lost")
+    low, high = 0, 1
+    while power_noninferior(high, discordant, margin, alpha) < power:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power_noninferior(middle, discordant, margin, alpha) >= power else (middle, high)
+    return high
 
 
 def power_unpaired(p1: float, n1: int, p2: float, n2: int, distance: float, alpha: float = 0.05) -> float:

@@ -9,6 +9,7 @@ measured: Cochran and Cox, Experimental Designs, 1957, 4.14, and Cochran, Biomet
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,18 +108,26 @@ def _repeat_variance(d: np.ndarray, bound: float) -> float:
     return n * float(d.var()) + max(0.0, restricted_variance(up, down, n, bound) - plain)
 
 
-def paired_repeats_test(differences: Numbers, bound: float) -> BoundTest:
+def paired_repeats_test(differences: Numbers, bound: float, *, sd: float = 0.0, measured_by: int = 2) -> BoundTest:
     """Test of the mean of per-unit differences (each a difference of two averages over repeats, in [-1, 1])
-    against `bound`. With one answer a side it is `tango_test`."""
+    against `bound`. With one answer a side it is `tango_test`. `sd` is a run-to-run standard deviation of the mean
+    beyond the flips of single answers, measured by so many runs, as in `paired_runs_test`."""
     d, bound = _differences(differences), number(bound, "bound", -1, 1)
+    if number(sd, "sd", 0) > 0:
+        return _two_error_test(float(d.mean()) - bound, _repeats_error(d, bound, sd, measured_by))
     if np.isin(d, (-1.0, 0.0, 1.0)).all():
         return tango_test(int((d == 1).sum()), int((d == -1).sum()), d.size, bound)
     return score_test(float(d.sum()) - d.size * bound, _repeat_variance(d, bound))
 
 
-def paired_repeats_interval(differences: Numbers, level: float = 0.95) -> Interval:
-    """The bounds that `paired_repeats_test` does not refuse, to both sides."""
+def paired_repeats_interval(
+    differences: Numbers, level: float = 0.95, *, sd: float = 0.0, measured_by: int = 2
+) -> Interval:
+    """The bounds that `paired_repeats_test` does not refuse, to both sides, within [-1, 1]."""
     d, z = _differences(differences), two_sided(level)
+    if number(sd, "sd", 0) > 0:
+        plain = paired_repeats_interval(d, level)
+        return _two_error_interval(float(d.mean()), plain, z, lambda bound: _repeats_error(d, bound, sd, measured_by))
     total, n, found = float(d.sum()), d.size, float(d.mean())
     low = -1.0 if found == -1 else crossing(lambda b: total - n * b - z * math.sqrt(_repeat_variance(d, b)), -1, found)
     high = 1.0 if found == 1 else crossing(lambda b: n * b - total - z * math.sqrt(_repeat_variance(d, b)), 1, found)
@@ -188,10 +197,7 @@ def paired_runs_test(up: int, down: int, n: int, bound: float, *, sd: float, mea
     """
     if number(sd, "sd", 0) == 0:
         return tango_test(up, down, n, bound)
-    error = _runs_error(up, down, n, bound, sd, measured_by)
-    t = ((up - down) / n - bound) / error.se
-    u = math.copysign(crossing(lambda u: error.quantile(u) - abs(t), abs(t), 0.0), t)  # the normal with the same p
-    return BoundTest(statistic=t, p_above=float(special.ndtr(-u)), p_below=float(special.ndtr(u)))
+    return _two_error_test((up - down) / n - bound, _runs_error(up, down, n, bound, sd, measured_by))
 
 
 def paired_runs_interval(up: int, down: int, n: int, *, sd: float, measured_by: int, level: float = 0.95) -> Interval:
@@ -199,14 +205,7 @@ def paired_runs_interval(up: int, down: int, n: int, *, sd: float, measured_by: 
     plain, z, found = tango_interval(up, down, n, level), two_sided(level), (up - down) / n
     if number(sd, "sd", 0) == 0:
         return plain
-
-    def miss(bound: float, side: int) -> float:
-        error = _runs_error(up, down, n, bound, sd, measured_by)
-        return side * (found - bound) - error.quantile(z) * error.se
-
-    low = crossing(lambda b: miss(b, 1), -1.0, plain.low) if miss(-1.0, 1) > 0 else -1.0
-    high = crossing(lambda b: miss(b, -1), 1.0, plain.high) if miss(1.0, -1) > 0 else 1.0
-    return Interval(low, high)
+    return _two_error_interval(found, plain, z, lambda bound: _runs_error(up, down, n, bound, sd, measured_by))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +224,30 @@ class _TwoErrors:
         """Of Cochran and Cox's weighted statistic, where the normal has the quantile u >= 0."""
         t = -float(special.stdtrit(self.df, special.ndtr(-u)))
         return (self.known * u + self.measured * t) / (self.known + self.measured)
+
+
+def _two_error_test(gap: float, error: _TwoErrors) -> BoundTest:
+    """Of a difference that lies `gap` above its bound."""
+    t = gap / error.se
+    u = math.copysign(crossing(lambda u: error.quantile(u) - abs(t), abs(t), 0.0), t)  # the normal with the same p
+    return BoundTest(statistic=t, p_above=float(special.ndtr(-u)), p_below=float(special.ndtr(u)))
+
+
+def _two_error_interval(found: float, plain: Interval, z: float, at: Callable[[float], _TwoErrors]) -> Interval:
+    """The bounds that such a test does not refuse; `at` gives the error at a bound, `plain` the interval without the
+    measured part."""
+
+    def miss(bound: float, side: int) -> float:
+        error = at(bound)
+        return side * (found - bound) - error.quantile(z) * error.se
+
+    low = crossing(lambda b: miss(b, 1), -1.0, plain.low) if miss(-1.0, 1) > 0 else -1.0
+    high = crossing(lambda b: miss(b, -1), 1.0, plain.high) if miss(1.0, -1) > 0 else 1.0
+    return Interval(low, high)
+
+
+def _repeats_error(d: np.ndarray, bound: float, sd: float, measured_by: int) -> _TwoErrors:
+    return _TwoErrors(_repeat_variance(d, bound) / d.size**2, sd**2, whole(measured_by, "measured_by", 2) - 1)
 
 
 def _runs_error(up: int, down: int, n: int, bound: float, sd: float, measured_by: int) -> _TwoErrors:

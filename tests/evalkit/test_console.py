@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.console import console, run_table, runs_table, sweep_reason, verdict_text
+from evalkit.console import console, run_rows, run_table, runs_table, sweep_reason, verdict_text
 from evalkit.records import Check, Outcome, Verdict
 from tests.evalkit.test_gate import make_run
 
@@ -52,3 +52,10 @@ def test_every_console_of_the_product_is_one_that_prints_text_as_it_is() -> None
     bare = [name for name, text in made.items() for args in re.findall(r"TextColumn\((.*)\)", text)
             if "markup=False" not in args]  # fmt: skip
     assert bare == []
+
+
+def test_a_run_on_gpus_says_what_it_spent() -> None:
+    run = replace(make_run(), seconds=90.0)
+    on_gpus = replace(run, cell={**run.cell, "tp": 4}, fingerprint={**run.fingerprint, "device": "cuda"})
+    assert dict(run_rows(on_gpus))["time"] == "90.0 s  (6.0 GPU-minutes on 4 GPUs)"
+    assert dict(run_rows(run))["time"] == "90.0 s"

@@ -20,8 +20,7 @@ from evalkit import stats, sweep
 from evalkit.baseline import Baseline, ReferenceScore, Row, Variation, load_reference_scores
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, combine, judge, verdict_line
-from evalkit.gate.length import same_model
-from evalkit.golden import Curve, GoldenValue
+from evalkit.golden import Curve, GoldenValue, same_model
 from evalkit.records import Check, Outcome, Run, Sample, StepRecord, Verdict
 
 N, K = 400, 7
@@ -296,6 +295,19 @@ def test_few_discordant_questions_leave_it_open() -> None:
     assert "is what so many can show" in check.message and "would settle this one" in check.message
 
 
+def test_the_fourfold_table_and_the_questions_that_flipped_are_told() -> None:
+    def change(i: int) -> dict[str, Any]:  # the baseline is wrong at multiples of 20
+        right = i == 40 or (i % 20 != 0 and i not in (3, 17, 31, 33, 41, 55, 77))
+        return {"scores": {"strict-match": float(right), "flexible-extract": 1.0}}
+
+    found = named(verdict(make_run(change=change)), "accuracy")
+    x = found.numbers
+    assert found.outcome is not Outcome.PASS and "; lost documents 3, 17, 31, 33, 41 and 2 more" in found.message
+    assert x["lost_documents"] == [3, 17, 31, 33, 41, 55, 77] and x["won_documents"] == [40]
+    assert (x["both_right"], x["both_wrong"]) == (N - 20 - 7, 19)
+    assert (x["mcnemar_exact"], x["mcnemar_midp"]) == pytest.approx((0.0703, 0.0391), abs=5e-5)  # 7 lost and 1 won
+
+
 def test_length_near_the_margin_leaves_it_open() -> None:
     base = named(verdict(), "accepted length").numbers["accepted_length"]
     check = named(verdict(golden=make_golden(base / 0.955)), "accepted length")
@@ -443,6 +455,18 @@ def test_c91_a_golden_at_temperature_1_is_not_compared_with_a_greedy_run() -> No
     assert named(verdict(golden=imported_curve({7: 4.85}, temperature=0.0)), "accepted length").outcome is Outcome.PASS
 
 
+@pytest.mark.parametrize(
+    ("data", "same"), [("coding", False), ("gradeschool", True), ("", True), ("Grade-School test", True)]
+)
+def test_a_curve_that_says_it_is_of_other_data_is_not_compared(data: str, same: bool) -> None:
+    """On prompts of another kind a sound draft has another length, and a broken one may have the same."""
+    check = named(verdict(golden=imported_curve({7: 4.85}, temperature=0.0, dataset=data)), "accepted length")
+    assert check.outcome is (Outcome.PASS if same else Outcome.INCONCLUSIVE)
+    assert same or "(data coding / gradeschool)" in check.message
+    asked = verdict(golden=imported_curve({7: 4.85}, dataset=data), spec=GateSpec(demands=("length",)))
+    assert named(asked, "accepted length").outcome is (Outcome.PASS if same else Outcome.FAIL)
+
+
 # --- run-to-run variation
 
 
@@ -500,6 +524,39 @@ def test_a_sweep_with_a_failed_run_fails_and_takes_no_alarm_back() -> None:
         sweep.adjust([good, good])
 
 
+def test_runs_in_a_fixed_order_pass_at_the_whole_alpha_up_to_the_first_that_does_not() -> None:
+    alone = verdict()
+    (p,) = {max(sweep.p_values(alone).values())}
+    many = [dataclasses.replace(alone, run_id=f"r{i}") for i in range(9)]
+    assert 9 * p > 0.05, "Holm would pass none of them"
+    found = sweep.adjust(many, in_order=True)
+    assert {v.outcome for v in found} == {Outcome.PASS} and [r.adjusted for r in sweep.rows(found)] == [p] * 9
+    assert "number 9 of 9 in a fixed order, all before it pass" in named(found[-1], "sweep").message
+
+    many[4] = dataclasses.replace(named_run("open", 5), run_id="r4")
+    assert many[4].outcome is Outcome.INCONCLUSIVE
+    found = sweep.adjust(many, in_order=True)
+    outcomes = [named(v, "sweep").outcome for v in found]
+    assert outcomes == [Outcome.PASS] * 4 + [Outcome.INCONCLUSIVE] * 5
+    assert "where the sequence ends: number 5 of 9" in named(found[4], "sweep").message
+    assert "r4 before it did not pass" in named(found[5], "sweep").message and found[5].outcome is Outcome.INCONCLUSIVE
+
+
+def test_any_reason_not_to_pass_ends_a_fixed_order_and_an_alarm_stays() -> None:
+    good, bad = verdict(), named_run("bad", 60)
+    small = verdict(make_run(0))  # nothing was tested
+    cut = verdict(
+        make_run(change=lambda i: {"finish_reason": "length"} if i < 20 else {})
+    )  # its tests pass, it does not
+    for first in (bad, small, cut):
+        first = dataclasses.replace(first, run_id="first")
+        found = sweep.adjust([first, good], in_order=True)
+        assert [v.outcome for v in found] == [first.outcome, Outcome.INCONCLUSIVE]
+        assert sweep.combined(found) is Outcome.FAIL
+    with pytest.raises(EvalkitError, match="given twice"):
+        sweep.adjust([good, good], in_order=True)
+
+
 # --- published scores
 
 
@@ -542,6 +599,18 @@ def test_shots_and_task_must_match_the_published_score() -> None:
     assert "5 shots, this run 0" in sglang.not_comparable(flash(42, shots=0))
     assert "task" in sglang.not_comparable(flash(42, task="gradeschool"))
     assert isinstance(sglang, ReferenceScore) and not sglang.not_comparable(flash(42))
+
+
+def test_a_part_of_the_data_or_other_data_is_not_the_task_that_a_score_was_published_of() -> None:
+    """Half of the questions, given as --data, is a whole run of its own; it is no run of the published task."""
+    (sglang,) = [r for r in load_reference_scores() if r.gates]
+    assert "1319 questions of gsm8k_inferencex, this run of other data (700 questions)" in sglang.not_comparable(
+        dataclasses.replace(flash(42), task_size=700)
+    )
+    for documents, same in (({"sha256": "a", "pinned": "a"}, True), ({"sha256": "a", "pinned": "b"}, False),
+                            ({"sha256": "a"}, True)):  # fmt: skip
+        run = dataclasses.replace(flash(42), provenance={"documents": documents})
+        assert ("of other data" not in sglang.not_comparable(run)) is same
 
 
 # --- the specification, the outcome

@@ -101,6 +101,24 @@ def test_every_position_is_compared_and_the_worst_is_named() -> None:
     assert worse.outcome is FAIL and f"at position {worse.numbers['worst']}" in worse.message
 
 
+@pytest.mark.parametrize("name", ["accept rate by position", "accepted drafts distribution"])
+def test_what_positions_leave_open_says_how_many_documents_would_settle_it(name: str) -> None:
+    spec, few = GateSpec(distribution_margin=0.02), make_run(30)
+    counts = counts_of(few)
+    golden = make_golden(1 + float(np.dot(counts, range(K + 1))) / sum(counts), se=0.01, histogram=counts)
+    found = named(verdict(few, golden=golden, spec=spec), name)
+    needed = found.numbers["needed"]
+    assert found.outcome is OPEN and f"about {needed} documents would settle it" in found.message and needed > 30
+    many = make_run(needed, change=lambda i: {"steps": few.samples[i % 30].steps})
+    assert named(verdict(many, golden=golden, spec=spec), name).outcome is PASS
+    less = make_run(30 * (needed // 30 - 1), change=lambda i: {"steps": few.samples[i % 30].steps})
+    assert named(verdict(less, golden=golden, spec=spec), name).outcome is OPEN
+    unsure = make_golden(golden.values["thinking_off"][K].accepted_length, se=0.2, histogram=counts)
+    if name == "accept rate by position":
+        words = named(verdict(few, golden=unsure, spec=spec), name).message
+        assert "golden is too uncertain, for more documents to settle it" in words
+
+
 # --- losslessness
 
 
@@ -210,6 +228,9 @@ def test_yesterdays_run_fails_by_its_age(when: str | None, outcome: Outcome) -> 
     {"command": ["serve", "--spec-decode-acceptance-length", "4.04"]},
     {"command": ["serve", "--spec-decode-acceptance-length=4"]},
     {"env": {"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS": 3}},
+    {"flags": {"rejection-sample-method": "synthetic"}},
+    {"served": {"pages": {"/server_info": {"speculative_config": {"rejection_sample_method": "synthetic"}}}}},
+    {"command": ["serve", "--rejection-sample-method", "synthetic", "--port", "8000"]},
 ])  # fmt: skip
 def test_c59_c64_a_flag_that_forces_acceptance_is_refused(facts: dict[str, Any]) -> None:
     found = named(verdict(make_run(provenance=facts)), "real acceptance")
@@ -218,7 +239,8 @@ def test_c59_c64_a_flag_that_forces_acceptance_is_refused(facts: dict[str, Any])
 
 @pytest.mark.parametrize("facts", [
     {"env": {"SGLANG_SIMULATE_ACC_LEN": "-1"}}, {"flags": {"synthetic_acceptance_length": None}},
-    {"command": ["serve"]},
+    {"command": ["serve"]}, {"flags": {"rejection-sample-method": "standard"}},
+    {"command": ["serve", "--rejection-sample-method", "block", "--served-model-name", "synthetic"]},
     {"notes": ["acceptance is real"]},
 ])  # fmt: skip
 def test_a_flag_that_is_off_says_nothing(facts: dict[str, Any]) -> None:

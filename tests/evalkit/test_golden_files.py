@@ -20,10 +20,10 @@ from evalkit.golden import (
     evidence_path,
     find_file,
     lookup,
+    pick,
     read_curve,
     read_curves,
     record_curve,
-    select,
     show_text,
 )
 from tests.evalkit.goldens import GOLDEN, make_run
@@ -90,20 +90,23 @@ def test_selection_is_never_a_guess(tmp_path: Path) -> None:
     one = read_curve(write(tmp_path, "a_dspark.yaml"))
     two = read_curve(write(tmp_path, "a_eagle3.yaml", IMPORTED.replace("vLLM DSpark", "vLLM EAGLE3")))
     three = read_curve(write(tmp_path, "a_eagle3_gqa.yaml", IMPORTED.replace("vLLM DSpark", "vLLM EAGLE3")))
-    curves, known = [one, two, three], {"model": "big-model", "k": 2, "mode": "thinking_on"}
-    assert select(curves, method="dspark", **known).source == "a_dspark.yaml"
-    assert select(curves, method="eagle3", variant="a_eagle3_gqa", **known).source == "a_eagle3_gqa.yaml"
+    curves, known = [one, two, three], {"model": "big-model"}
+    assert pick(curves, method="dspark", **known).source == "a_dspark.yaml"
+    assert pick(curves, method="eagle3", variant="a_eagle3_gqa", **known).source == "a_eagle3_gqa.yaml"
+    assert lookup(pick(curves, method="dspark", model="Hub/Big_Model"), 2, "thinking_on").k == 2
     for more, words in [
         ({}, r"3 golden curves .* fit: a_dspark\.yaml \(.*dspark.*a_eagle3"),
         ({"method": "eagle3"}, "2 golden curves"),
         ({"method": "mtp"}, r"with method mtp \(there is dspark, eagle3\)"),
         ({"variant": "b"}, "with variant b"),
-        ({"method": "dspark", "k": 5}, r"no value at K=5 .*has K=1, K=2, K=3\); nothing is interpolated"),
-        ({"method": "dspark", "mode": None}, "asked for None"),
         ({"model": "other"}, r"no golden curve of other \(there is big-model\)"),
     ]:
         with pytest.raises(EvalkitError, match=words):
-            select(curves, **(known | more))  # type: ignore[arg-type]
+            pick(curves, **(known | more))  # type: ignore[arg-type]
+    with pytest.raises(EvalkitError, match=r"no value at K=5 .*has K=1, K=2, K=3\); nothing is interpolated"):
+        lookup(one, 5, "thinking_on")
+    with pytest.raises(EvalkitError, match="asked for None"):
+        lookup(one, 2)
 
 
 def test_a_curve_that_falls_is_reported_and_kept_as_it_is(tmp_path: Path) -> None:

@@ -239,11 +239,35 @@ def test_progress_says_what_is_known(place, tmp_path):
     out.seek(0)
     lines = out.read().splitlines()
     assert lines[0].startswith("note: prompts and gold answers were not tokenised")  # known before the first request
-    del lines[0]
+    assert lines[1].startswith("note: the data are not the published ones of gradeschool (its 12 documents")
+    assert lines[2].startswith("note: before the run: there is no baseline to compare with")
+    del lines[:3]
     assert lines[0].startswith("run gradeschool-") and lines[0].endswith("continued, 5 of 12 samples kept")
     assert len(lines) == 1 + N - 5 and lines[-1].startswith("12/12  strict-match 0.667  accepted length ")
     assert lines[-1].endswith(" tok/s")
+    assert all(line.endswith(" s left") for line in lines[1:-1])
     out.close()
+
+
+def test_progress_says_how_much_is_left_at_the_pace_of_this_session(place, tmp_path):
+    made, now = execute(place), iter(float(10 * i) for i in range(9))
+    with (tmp_path / "out").open("w+") as out:
+        told = Progress(stream=out, every=0.0, clock=lambda: next(now))
+        told.start("run", made.samples[:4], 10)  # at 0 s: what was kept has no pace
+        for sample in made.samples[4:7]:
+            told.sample(sample)  # at 10, 20 and 30 s
+        out.seek(0)
+        assert [line.split("  ")[-1] for line in out.read().splitlines()[1:]] == [
+            "50.0 s left", "40.0 s left", "30.0 s left"]  # fmt: skip
+
+
+def test_what_a_run_can_show_and_costs_is_said_before_it_and_not_stored(place, tmp_path):
+    first = execute(place)
+    with (tmp_path / "out").open("w+") as out:
+        made = execute(place, watcher=Progress(stream=out), fresh=True, k=7)
+        out.seek(0)
+        assert f", by run {first.id}\n" in out.read()
+    assert not any(note.startswith("before the run:") for note in made.provenance["notes"])
 
 
 def test_progress_on_a_terminal_is_one_bar(place, tmp_path):

@@ -74,6 +74,15 @@ def sample(text: str, gold: str = "18", *, pick: Pick = "first", scored: bool = 
         ("#### 1\u202f000", "1000", "marker", {"separators"}),
         ("#### 18\n\nQuestion: How many?\nAnswer: 3 + 4 = 7\n#### 7", "18", "marker", {"run-on"}),
         ("Example #### 8 and now mine #### 18", "18", "marker", set()),
+        ("#### \uff11\uff18", "18", "marker", {"full width"}),
+        ("So it is \uff11\uff18\u3002", "18", "last number", {"full width"}),
+        (
+            "#### \uff0d\uff11\uff0c\uff10\uff10\uff10\uff0e\uff15",
+            "-1000.5",
+            "marker",
+            {"full width", "sign", "separators"},
+        ),
+        ("#### \uff04\uff11\uff18", "18", "marker", {"full width", "currency"}),
     ],
 )
 def test_number_format_is_read(text: str, value: str, reason: str, notes: set[str]) -> None:
@@ -350,6 +359,8 @@ def test_c05_a_miss_of_form_is_named() -> None:
         ("####  18", "no blank"),
         ("#### \u20ac18", "currency"),
         ("#### $18", "currency"),
+        ("#### \uff11\uff18", "full width"),
+        ("#### +18", "sign"),
         ("#### 18.00", "decimals"),
         ("#### The total is 18", "unit"),
         ("#### 18 in 3 days", "trailing text"),
@@ -391,6 +402,24 @@ def test_c08_a_stop_before_the_answer_is_a_cut() -> None:
     assert bucket_of(sample("#### 18\n\n", stop_hit="Question:")) is Bucket.ANSWERED
     assert bucket_of(sample("It is 18.", stop_hit="<|im_end|>")) is Bucket.ANSWERED
     assert bucket_of(sample("It is 18.", stop_hit="2")) is Bucket.ANSWERED, "the id of an end token"
+
+
+@pytest.mark.parametrize("text", ["<think>Question", "<think>18, says the first line\n\n"])
+def test_c08_a_stop_inside_the_thinking_is_a_cut_and_no_silent_model(text: str) -> None:
+    assert bucket_of(sample(text, stop_hit="Question:")) is Bucket.STOP_CUT
+    assert bucket_of(sample(text, stop_hit="<|im_end|>")) is Bucket.REASONING_ONLY, "the model ended it"
+    assert bucket_of(sample(text + "</think>", stop_hit="Question:")) is Bucket.REASONING_ONLY, "it came to its end"
+
+
+@pytest.mark.parametrize(
+    ("text", "stop"), [("#### 1", ","), ("#### 1", "."), ("The answer is 5 ", "="), ("#### 3", ":")]
+)
+def test_c08_a_stop_that_may_have_cut_the_number_itself_leaves_no_answer(text: str, stop: str) -> None:
+    found = sample(text, "18", stop_hit=stop).canonical
+    assert found is not None and (found.bucket, found.correct) == (Bucket.STOP_CUT, None)
+    for harmless in ("\n", "Question:", "</s>"):
+        assert bucket_of(sample(text, "18", stop_hit=harmless)) is Bucket.ANSWERED
+    assert bucket_of(sample(f"{text}\n", "18", stop_hit=stop)) is Bucket.ANSWERED, "the line had ended"
 
 
 def test_c11_thinking_cut_by_the_limit_is_its_own_bucket() -> None:

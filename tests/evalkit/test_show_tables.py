@@ -37,7 +37,7 @@ def test_the_terminal_table_names_every_bucket_that_is_no_answer() -> None:
     good = CanonicalScore(value="1", correct=True, bucket=Bucket.ANSWERED)
     samples = [dataclasses.replace(s, text="#### 1", canonical=good) for s in run.samples]
     table = dict(run_rows(dataclasses.replace(run, samples=tuple(samples))))
-    assert table["canonical"] == "1.0000 ± 0.0000  (60/60)"
+    assert table["canonical"] == "1.0000, 95 % 0.9398 .. 1.0000  (60/60)"
     cut = dataclasses.replace(good, correct=False, bucket=Bucket.TRUNCATED)
     samples[:2] = [dataclasses.replace(s, canonical=cut) for s in samples[:2]]
     samples[2] = dataclasses.replace(samples[2], error="cut off", canonical=None)

@@ -46,6 +46,17 @@ def test_the_whole_gate_passes_a_loss_on_the_margin_at_most_alpha(effect: Effect
 
 
 @pytest.mark.stat
+def test_a_fixed_order_passes_a_loss_on_the_margin_at_most_alpha_and_more_sound_cells_than_holm() -> None:
+    """Seeds 37 and 38, 300 gates of three cells: allowed are alpha + 3 simulation errors = 0.088, as above."""
+    spec, cells = spec_of(3)
+    ordered = dataclasses.replace(spec, in_order=True)
+    found = rates("", cells, [Effect(accuracy=0.03)] * 3, ordered, 300, (37,))
+    assert found.any_passed <= 0.05 + slack(0.05, 300)
+    sound = [rates("", cells, [Effect()] * 3, s, 60, (38,)).passed for s in (ordered, spec)]
+    assert sound[0] >= sound[1] > 0.5
+
+
+@pytest.mark.stat
 def test_a_sound_configuration_passes_and_a_bad_one_fails() -> None:
     """Seed 34, 60 gates: the simulation is not deaf, and a loss of four margins fails nearly always."""
     spec, cells = spec_of(3)

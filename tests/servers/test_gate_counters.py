@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import html
+import json
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from evalkit.acceptance import of_run
+from evalkit import tables
+from evalkit.acceptance import by_answer_length, by_category, counted_positions, of_run
 from evalkit.console import run_rows
 from evalkit.errors import EvalkitError
 from evalkit.gate import judge
 from evalkit.golden import Curve, GoldenValue, read_curve, record_curve
+from evalkit.outputs.benchmark import write_benchmark
 from evalkit.records import Outcome, RequestCounts, Run, Sample, StepRecord
+from evalkit.report.render import render
 from evalkit.runfile import pack_sample, unpack_sample
 from evalkit.servers.counters import Reading
 from evalkit.show import run_text
@@ -122,6 +127,72 @@ def test_what_is_shown_says_where_it_is_from(tmp_path):
     assert "counters of vllm's /metrics" in run_text(run)
     sample = run_of(None, counts=RequestCounts(steps=1, accepted=2, drafts=4), attempts=3, reasoning="hm").samples[0]
     assert unpack_sample(pack_sample(sample), tmp_path)[0] == sample
+
+
+def by_request() -> Run:
+    """A run whose server tells totals of each request; long answers have less accepted."""
+    made = run_of(None)
+    samples = tuple(
+        replace(s, tokens=20 + 60 * (i % 2), category=f"kind {i % 2}",
+                counts=RequestCounts(steps=10, accepted=24 - 12 * (i % 2), drafts=40))
+        for i, s in enumerate(made.samples)
+    )  # fmt: skip
+    return replace(made, samples=samples)
+
+
+def test_totals_of_each_request_are_shown_by_length_and_category_and_nothing_untold_as_0():
+    run = by_request()
+    short, long = by_answer_length(run.samples, K)
+    assert (short.accepted_length, long.accepted_length, short.steps) == (3.4, 2.2, 10 * N // 2)
+    assert [g.accepted_length for g in by_category(run.samples, K)] == [3.4, 2.2] and short.survival == ()
+    shown = run_text(run)
+    assert "0 to 31" in shown and "3.400" in shown and "kind 1" in shown
+    assert "useful K" not in shown and "0 at a stop" not in shown and "by position" not in shown
+    assert "not told: those cut, those without a draft" in shown
+
+
+def by_position() -> Reading:
+    """Counters that tell accepted drafts by position too."""
+    counted = reading().accepted
+    return reading(survival=(6000, 4500, 3500, counted - 14000))
+
+
+def test_counters_are_shown_by_position_without_a_band():
+    run = run_of(by_position())
+    first, *_ = counted_positions(of_run(run))
+    assert (first.survival, first.survival_band) == (of_run(run).survival[0], None)
+    shown = run_text(run)
+    assert "by position" in shown and f"  1  {first.steps:>6}  {first.survival:.4f}" in shown
+    assert "by tokens of the answer" not in shown and "0 at a stop" not in shown
+
+
+@pytest.mark.parametrize("run", [by_request(), run_of(by_position()), run_of(reading())],
+                         ids=["totals", "counters", "no positions"])  # fmt: skip
+def test_the_page_of_a_server_has_its_accepted_length_and_says_what_is_not_told(run: Run):
+    found, page = of_run(run), render(run, None)
+    part = page[page.index('id="acceptance"') : page.index('id="samples"')]
+    assert f"{found.accepted_length:.3f}" in part and found.source in html.unescape(part)
+    assert "steps without a draft and steps cut are not told" in part and "No block was cut" not in part
+    assert ("tells no single steps" in part) == (not found.histogram)
+    assert ("Accept rate by position" in part) == bool(found.histogram)
+    assert ("of all requests together only" in part) == (found.source != "totals of each request")
+    assert "no verify step" not in part and "accepted length, trimmed" not in part
+
+
+@pytest.mark.parametrize("run", [by_request(), run_of(reading())], ids=["totals", "counters"])
+def test_what_other_programs_read_has_a_servers_accepted_length(run: Run, tmp_path):
+    length, verdict = of_run(run).accepted_length, judge(run, baseline=None, golden=golden(3.0))
+
+    def written(one: Run) -> list[float]:
+        file, _ = write_benchmark([verdict], [one], tmp_path / "b.json")
+        return [e["value"] for e in json.loads(file.read_text()) if e["name"].endswith("accepted length")]
+
+    assert length is not None and written(run) == [round(length, 6)]
+    frame = tables.runs([run])
+    assert frame["accepted_length"].tolist() == [length]
+    assert frame["acceptance_from"].tolist() == [of_run(run).source]
+    doubt = reading(problems=("the server was restarted", "3 replies: its acceptance can't be read"))
+    assert not written(replace(run, counters={"acceptance": doubt.to_json()})), "doubtful counts are no figure"
 
 
 def recorded(run: Run, path: Any) -> GoldenValue:

@@ -18,6 +18,7 @@ from evalkit.backends.http.ready import not_ready
 from evalkit.backends.http.secret import read_key
 from evalkit.backends.http.session import Session
 from evalkit.backends.http.watch import Source
+from evalkit.checkpoint import checkpoint_hash
 from evalkit.config import TARGETS, Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import ASKED
@@ -233,7 +234,5 @@ def _tokenizer(cell: Cell) -> Any:
 
 def _template(cell: Cell) -> str:
     """The chat template's identity: its hash where the target's folder has it, else that it is the server's own."""
-    from evalkit.provenance import checkpoint_hash
-
     names = [n for n in ("chat_template.jinja", "tokenizer_config.json") if (cell.engine.model / n).is_file()]
     return f"chat:{checkpoint_hash(cell.engine.model, names)[:16]}" if names else "chat:server's own"

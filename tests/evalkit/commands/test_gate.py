@@ -46,3 +46,8 @@ def test_gate_of_several_runs_is_one_table_and_the_worst_code(place, verdict, ca
         assert [v["outcome"] for v in found] == ["fail", "pass"] and found[1]["run_id"] == runs[1]
         assert found[1]["checks"][-1]["numbers"]["p_adjusted"] == 0.02
         assert main(["gate", runs[1], runs[1]]) == 2
+        capsys.readouterr()
+        assert main(["gate", *runs, "--in-order"]) == 1
+        out = capsys.readouterr().out
+        assert "in order" in out and "Holm p" not in out and f"{runs[0]} before it did not pass" in out
+        assert main(["gate", runs[1], "--in-order"]) == 2 and main(["gate", *runs, "--in-order", "--repeats"]) == 2

@@ -10,9 +10,12 @@ import pytest
 
 import evalkit
 from evalkit.gate import judge
+from evalkit.golden import Standards
 from evalkit.records import Check, Outcome, Run
 from evalkit.report import cards, grid, tables
-from evalkit.sweep import HOLM
+from evalkit.report.subject import subjects
+from evalkit.sweep import HOLM, adjust
+from tests.evalkit import verdicts
 from tests.evalkit.report.makers import RECORDED, make_baseline, make_curve, make_run, make_subject, make_verdict
 
 MAKERS = ("checked", "share_check", "_share")  # the functions of the gate that take a check's name first
@@ -132,3 +135,13 @@ def test_a_golden_that_differs_is_said_in_english() -> None:
     s = make_subject(forced, None, golden=make_curve(replace(RECORDED, fingerprint=marks)))
     assert s.golden_differs == "verify rule and forced length"
     assert s.view.missing[0].endswith("differs from this run in verify rule and forced length")
+
+
+@pytest.mark.parametrize(("in_order", "words"), [(False, "Holm's correction"), (True, "in a fixed order")])
+def test_the_headline_says_how_the_number_of_runs_was_allowed_for(in_order: bool, words: str) -> None:
+    runs = [replace(make_run(4), id=f"run-{i}") for i in range(2)]
+    passed = [verdicts.make_verdict(verdicts.make_check(p=0.01), run_id=run.id) for run in runs]
+    found = adjust(passed, in_order=in_order)
+    standards = Standards(golden=None, baseline=None, references=())
+    made = subjects([(run, verdict, standards) for run, verdict in zip(runs, found, strict=True)])
+    assert words in cards.headline(made) and cards.headline(made).startswith("Of 2 runs, 2 pass.")

@@ -20,12 +20,12 @@ from evalkit.baseline import STRICT, Row
 from evalkit.errors import EvalkitError
 from evalkit.formats import typeset
 from evalkit.gate import judge
-from evalkit.golden import Standards
+from evalkit.golden import GoldenValue, Standards
 from evalkit.records import Outcome, Run
 from evalkit.report import again, best, bundle, drafts, grid, origin, tables, text
 from evalkit.report.markdown import page_markdown
 from evalkit.report.render import render, render_page, write_page, write_report
-from evalkit.report.subject import subjects
+from evalkit.report.subject import Subject, subjects
 from tests.evalkit.report.makers import (
     HOSTILE,
     RECORDED,
@@ -212,10 +212,20 @@ def test_score_without_samples_and_command_of_folders() -> None:
     nothing = replace(run, samples=(), complete=False)
     assert tables.score_table(nothing, None).rows[0][1] == "no scored sample"
     assert text.score(1, 1) == "1.0000 (one sample has no standard error) (1/1)"
+
     cell = {**run.cell, "target": "mine", "model": "/m/mine", "draft": "d", "draft_path": "/m/d", "prefix_cache": False}
     assert again.command(replace(run, cell=cell)) == (
         "evalkit run --task gradeschool --model /m/mine --draft /m/d --k 7 --quant nvfp4 --no-prefix-cache"
     )
+
+
+@pytest.mark.parametrize("n", [2, 8, 1319])
+def test_c23_no_score_is_shown_as_plus_minus_nothing(n: int) -> None:
+    for right in (0, n):
+        for words in (text.score(right, n), text.mean_score([float(right > 0)] * n)):
+            assert "±" not in words and f"95 % {text.wilson(right, n)}" in words and f"({right}/{n})" in words
+    assert "±" in text.score(1, n) and "±" in text.mean_score([1.0, *[0.0] * (n - 1)])
+    assert text.mean_score([0.5] * n) == f"0.5000  ({n / 2:g}/{n})"
 
 
 def unpacked(page: str) -> list[dict[str, Any]]:
@@ -402,6 +412,20 @@ def test_a_question_is_in_the_page_once_and_pairs_the_runs() -> None:
     alike = [x["i"] == y["i"] for x, y in zip(a["rows"], b["rows"], strict=True)]
     assert [i for i, same in enumerate(alike) if not same] == [7]
     assert len({r["i"] for r in (*a["rows"], *b["rows"])}) == 51 and b["rows"][7]["q"] == run.samples[7].question
+
+
+def test_no_picture_of_a_curve_that_says_it_is_of_other_data_or_another_temperature_stands_beside_a_run(
+    run: Run,
+) -> None:
+    def told(value: GoldenValue) -> Subject:
+        return subjects([(run, None, Standards(golden=make_curve(value), baseline=None, references=()))])[0]
+
+    for value, words in (
+        (make_golden(dataset="coding"), "data coding / gradeschool"),
+        (make_golden(temperature=1.0), "temperature 1"),
+    ):
+        assert told(value).view.value is None and words in told(value).golden_differs
+    assert told(make_golden()).view.value is not None
 
 
 def test_reproduce_names_commit_set_up_and_command(run: Run) -> None:

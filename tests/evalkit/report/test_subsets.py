@@ -51,6 +51,21 @@ def test_a_subset_that_loses_is_named_without_a_baseline_too() -> None:
     assert "a lossless" not in worst.words and table.rows[0][4:] == ("-50.0", "25 / 0", f"{worst.p:.2g}", "yes")
 
 
+def test_the_error_with_categories_as_clusters_is_told_and_larger_where_they_differ() -> None:
+    alike, apart = in_categories(150, range(0, 30)), in_categories(150, range(0, 90, 3))  # 30 wrong: of all, of one
+    both = [subsets.clustered_words(subsets.by_category(run, None)) for run in (alike, apart)]
+    effects = [float(words.split("design effect ")[1].split(")")[0]) for words in both]
+    assert effects[0] < 0.1 < 10 < effects[1]
+    # three categories of 50 with 20, 50 and 50 right: residuals -20, 10, 10; sqrt(3 / 2 * 600) / 150 = 0.2
+    assert both[1].startswith(
+        "With its 3 categories as clusters strict-match is 0.8000 \u00b1 0.2000, 95 % 0.0000 .. 1.0"
+    )
+    assert both[1] in Reader(render(apart, None)).text.replace("\u00a0", " ")
+    assert "categories as clusters" in page_markdown([make_subject(apart, None)])
+    for silent in (in_categories(150, ()), in_categories(150, range(150)), make_run(30)):
+        assert subsets.clustered_words(subsets.by_category(silent, None)) == ""
+
+
 def test_no_category_or_one_makes_no_table() -> None:
     run = make_run(30)
     assert subsets.by_category(run, make_baseline(run)) == ()
