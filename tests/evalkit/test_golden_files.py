@@ -193,7 +193,7 @@ def test_show_and_diff(tmp_path: Path) -> None:
     record_curve([make_run(3), make_run(5, seed=1)], path)
     record_curve([make_run(3, seed=5)], other)
     text = show_text(read_curve(path))
-    assert "standard error" in text and "temperature 0.0" in text and max(map(len, text.splitlines())) <= 80
+    assert "std error" in text and "temperature 0.0" in text and max(map(len, text.splitlines())) <= 80
     diff = diff_text(read_curve(path), read_curve(other))
     assert "±" in diff and "5  4.5" in diff and "differs in" not in diff
     assert "(coding)" not in show_text(read_curve(write(tmp_path))) and "not published" in show_text(
