@@ -207,6 +207,37 @@ class ChainAttend:
         return (weights[..., :length] @ values + weights[..., length:] @ own_v).reshape(n, -1)
 
 
+class PagedChain:
+    """ChainAttend over a context in the cache's pages, of places 1..length-1: by a kernel, or by ChainAttend itself.
+
+    page_table: int64 [n, pages], padded with 0; lengths: int64 [n], the anchors' positions; longest: of them.
+    """
+
+    def __init__(self, cache: KVCache, layer: int, page_table: Tensor, lengths: Tensor, longest: int) -> None:
+        pages = -(-longest // cache.page_size)
+        self.cache, self.layer, self.longest = cache, layer, longest
+        self.page_table, self.lengths = page_table[:, :pages].contiguous(), lengths
+        self.fused = cache.kernels.takes("chain_attention", cache.layers[layer].format in kernels.FORMATS)
+        self.own: list[tuple[Tensor, Tensor]] = []
+        self.twin = None if self.fused else self._twin()
+
+    def _twin(self) -> ChainAttend:
+        keys, values = self.cache.gather(self.layer, self.page_table)
+        places = torch.arange(keys.shape[1], device=self.lengths.device)
+        return ChainAttend(keys, values, hidden=(places == 0) | (places >= self.lengths.unsqueeze(1)))
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, index: Index | None = None) -> Tensor:
+        """As ChainAttend's."""
+        if self.twin is not None:
+            return self.twin(layer, q, k, v, index)
+        self.own.append((k, v))
+        own_k, own_v = (torch.stack(x, dim=1).flatten(0, 1) for x in zip(*self.own, strict=True))
+        return kernels.block_attention(
+            q, own_k, own_v, self.cache.pages(self.layer), self.cache.layers[self.layer].format, self.page_table,
+            self.lengths, max_length=self.longest, least=1,
+        )  # fmt: skip
+
+
 def store_context(cache: KVCache, layer_offset: int, slots: Tensor, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Write the draft's context K and V of committed tokens, each [rows, kv_heads, head_dim], one pair a draft layer.
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.attention import ChainAttend
+from engine.attention import PagedChain
 from engine.batch import Batch
 from engine.config import EngineConfig
 from engine.draft import Drafter, Proposal
@@ -73,10 +73,7 @@ class Eagle3Drafter(Drafter):
         at = torch.from_numpy(starts).to(page_table.device)
         token = torch.tensor([s.tokens[-1] for s in seqs], device=page_table.device)
         before = self._fused_before(at, page_table).to(self.cache.dtype)
-        pages = -(-int(starts.max()) // self.cache.page_size)
-        keys, values = self.cache.gather(self.layer, page_table[:, :pages])
-        places = torch.arange(keys.shape[1], device=at.device)
-        attend = ChainAttend(keys, values, hidden=(places == 0) | (places >= at.unsqueeze(1)))
+        attend = PagedChain(self.cache, self.layer, page_table, at, int(starts.max()))
         width = max(counts)  # a row whose count is less is drafted past it, and nobody reads that
         at = at.unsqueeze(1) + torch.arange(width, device=at.device)
         at = at.clamp(max=self.draft.cfg.model.max_positions - 1)

@@ -165,16 +165,19 @@ def block_attention(
     *,
     max_length: int,
     window: int = 0,
+    least: int = 0,
 ) -> Tensor:
-    """[n * T, heads * head_dim] of a draft's blocks: q [n * T, heads, head_dim], k and v [n * T, kv_heads, head_dim].
+    """[n * Q, heads * head_dim] of a draft's blocks: q [n * Q, heads, head_dim], k and v [n * T, kv_heads, head_dim].
 
-    Row j of a sequence sees the keys in its pages at 0..lengths-1 (int64 [n]), with `window` only those from
+    Row j of a sequence sees the keys in its pages at least..lengths-1 (int64 [n]), with `window` only those from
     lengths + j - window + 1 on, and all T rows of its own block, as k and v give them. max_length: at least every
     length.
     """
     from engine.kernels import block
 
-    return block.block_attention(q, k, v, pages, fmt, page_table, lengths, max_length=max_length, window=window)
+    return block.block_attention(
+        q, k, v, pages, fmt, page_table, lengths, max_length=max_length, window=window, least=least
+    )
 
 
 def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:

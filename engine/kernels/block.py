@@ -26,6 +26,8 @@ from engine.kernels.attention import (
 from engine.kernels.formats import load_vectors
 from engine.kernels.launch import Launch, ceil_div, power_of_2, run_all
 
+FAR = 1 << 30  # a window that hides nothing
+
 
 @triton.jit
 def _own_block(q_low, q_high, k, v, first, live, kv_heads, softmax_scale, D: tl.constexpr, PACKED: tl.constexpr,
@@ -51,12 +53,12 @@ def _own_block(q_low, q_high, k, v, first, live, kv_heads, softmax_scale, D: tl.
     return best, mass, acc_low, acc_high
 
 
-@triton.jit(do_not_specialize=["width", "tiles", "pages", "chunk", "splits", "kv_heads", "window"])
-def block_attend_kernel(q, k, v, out, partial, stats, codes, scales, page_table, lengths, width, tiles, pages, chunk,
-                        splits, kv_heads, window, softmax_scale, FORMAT: tl.constexpr, GROUP: tl.constexpr,
-                        D: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr,
-                        WHOLE: tl.constexpr, WINDOW: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
-                        B: tl.constexpr, P: tl.constexpr):  # fmt: skip
+@triton.jit(do_not_specialize=["width", "block", "tiles", "pages", "chunk", "splits", "kv_heads", "window", "least"])
+def block_attend_kernel(q, k, v, out, partial, stats, codes, scales, page_table, lengths, width, block, tiles, pages,
+                        chunk, splits, kv_heads, window, least, softmax_scale, FORMAT: tl.constexpr,
+                        GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr,
+                        SPLIT: tl.constexpr, WHOLE: tl.constexpr, WINDOW: tl.constexpr, M: tl.constexpr,
+                        N: tl.constexpr, B: tl.constexpr, P: tl.constexpr):  # fmt: skip
     dtype: tl.constexpr = q.dtype.element_ty
     PACKED: tl.constexpr = FORMAT == "nvfp4"
     seq, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
@@ -69,12 +71,13 @@ def block_attend_kernel(q, k, v, out, partial, stats, codes, scales, page_table,
     q_low, q_high = load_wide(q + place[:, None] * D, at, D, PACKED, True)
 
     # The block itself first: after the loop its addresses would be held through it. In the first share alone.
-    own, live = (seq * width).to(tl.int64) * kv_heads + head, tl.where(split == 0, width, 0)
+    own, live = (seq * block).to(tl.int64) * kv_heads + head, tl.where(split == 0, block, 0)
     best, mass, acc_low, acc_high = _own_block(q_low, q_high, k, v, own, live, kv_heads, softmax_scale, D, PACKED, M, B,
                                                P)  # fmt: skip
 
     length = tl.load(lengths + seq).to(tl.int32)
-    oldest = length + j - window + 1 if WINDOW else j * 0  # the first key that a row sees
+    # The first key that a row sees.
+    oldest = tl.maximum(length + j - window + 1, least) if WINDOW else j * 0
     start = tl.maximum(tl.min(oldest, 0), 0) // N * N + split * chunk
     end = tl.minimum(start + chunk, length)
 
@@ -126,11 +129,12 @@ def block_attention_launches(
     *,
     max_length: int,
     window: int = 0,
+    least: int = 0,
 ) -> tuple[Tensor, list[Launch]]:
     """See engine.kernels.block_attention."""
     n, (rows, heads, d) = page_table.shape[0], q.shape
     page_size, kv_heads = pages[0].shape[1], pages[0].shape[3]
-    width, group = rows // max(n, 1), heads // kv_heads
+    width, own, group = rows // max(n, 1), k.shape[0] // max(n, 1), heads // kv_heads
     m = row_tile(width, group)
     tiles = ceil_div(width, m // group)
     block_n = 32 if fmt == "fp8" and m >= 64 else key_tile(fmt, q.dtype, m, page_size)
@@ -140,13 +144,13 @@ def block_attention_launches(
     out = torch.empty(rows, heads * d, dtype=q.dtype, device=q.device)
     partial, stats = split_parts(rows * heads, splits, d, q.device)
     args = (q.contiguous(), k.contiguous(), v.contiguous(), out, partial, stats, pages[0],
-            pages[1] if len(pages) > 1 else None, page_table.contiguous(), lengths, width, tiles,
-            page_table.shape[1], chunk, splits, kv_heads, window, d**-0.5 * LOG2_E)  # fmt: skip
+            pages[1] if len(pages) > 1 else None, page_table.contiguous(), lengths, width, own,
+            tiles, page_table.shape[1], chunk, splits, kv_heads, window or FAR, least, d**-0.5 * LOG2_E)  # fmt: skip
     constants = {
         "FORMAT": fmt if fmt in ("fp8", "nvfp4") else "plain",
         "GROUP": group, "D": d, "PAGE": page_size, "ROWS": m // group, "SPLIT": splits > 1,
-        "WHOLE": page_size % block_n == 0, "WINDOW": window > 0, "M": m, "N": block_n, "B": power_of_2(width, 16),
-        "P": power_of_2(d // 2 if fmt == "nvfp4" else d, 16),
+        "WHOLE": page_size % block_n == 0, "WINDOW": window > 0 or least > 0, "M": m, "N": block_n,
+        "B": power_of_2(own, 16), "P": power_of_2(d // 2 if fmt == "nvfp4" else d, 16),
     }  # fmt: skip
     alone = m == 64 or (m > 64 and fmt != "nvfp4")  # found by compiling: the other way spills
     launch = Launch(kernel=block_attend_kernel, grid=(n * tiles, kv_heads, splits), args=args, constants=constants,
@@ -165,9 +169,10 @@ def block_attention(
     *,
     max_length: int,
     window: int = 0,
+    least: int = 0,
 ) -> Tensor:
     out, launches = block_attention_launches(
-        q, k, v, pages, fmt, page_table, lengths, max_length=max_length, window=window
+        q, k, v, pages, fmt, page_table, lengths, max_length=max_length, window=window, least=least
     )
     run_all(launches)
     return out

@@ -208,6 +208,9 @@ def _blocks(s: Shape) -> Iterator[Launch]:
                         yield from block.block_attention_launches(
                             q, k, k, pages, fmt, table, _empty(n, dtype=torch.int64), max_length=length, window=window
                         )[1]
+                    yield from block.block_attention_launches(  # EAGLE3's chain: its last row asks
+                        q[:n], k, k, pages, fmt, table, _empty(n, dtype=torch.int64), max_length=length, least=1
+                    )[1]
 
 
 def _index(s: Shape) -> Iterator[Launch]:

@@ -74,16 +74,17 @@ def block_attention(
     *,
     max_length: int,
     window: int = 0,
+    least: int = 0,
 ) -> Tensor:
     """Twin of kernels.block_attention: one row at a time, float64."""
     n, (rows, heads, d) = page_table.shape[0], q.shape
-    width, kv_heads = rows // n, k.shape[1]
+    width, own, kv_heads = rows // n, k.shape[0] // n, k.shape[1]
     out = torch.zeros(rows, heads, d, dtype=torch.float64, device=q.device)
     for i, length in enumerate(lengths.tolist()):
         found = FORMATS[fmt].decode(tuple(part[page_table[i]] for part in pages), torch.float32).flatten(0, 1)
-        block = slice(i * width, (i + 1) * width)
-        for j, row in enumerate(range(block.start, block.stop)):
-            seen = slice(max(0, length + j - window + 1) if window else 0, length)
+        block = slice(i * own, (i + 1) * own)
+        for j, row in enumerate(range(i * width, (i + 1) * width)):
+            seen = slice(max(least, length + j - window + 1) if window else least, length)
             for h in range(kv_heads):
                 keys = torch.cat((found[seen, 0, h], k[block, h].float())).double()
                 values = torch.cat((found[seen, 1, h], v[block, h].float())).double()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine import kernels
-from engine.attention import BlockAttend, reference_block_attention, store_context
+from engine.attention import BlockAttend, PagedChain, reference_block_attention, store_context
 from engine.kernels import Kernels, attention, block, reference
 from engine.quant import FORMATS
 from tests.engine.test_attention import Seq, draw, make_batch, make_cache, make_table
@@ -17,17 +17,18 @@ from tests.engine.test_attention import Seq, draw, make_batch, make_cache, make_
 
 def check(
     fmt: str, lengths: list[int], width: int, heads: int, kv_heads: int, d: int, page: int, window: int,
-    device: torch.device, generator: torch.Generator, dtype: torch.dtype = torch.float32,
+    device: torch.device, generator: torch.Generator, dtype: torch.dtype = torch.float32, least: int = 0, own: int = 0,
 ) -> None:  # fmt: skip
+    """own: rows of a block, where not all of them ask; least: the first place of the context."""
     n, count = len(lengths), max(1, -(-max(lengths) // page))
     table = torch.randperm(n * count, generator=generator).view(n, count).to(device)
     stored = torch.randn(n * count + 1, page, 2, kv_heads, d, generator=generator)
     pages = tuple(p.to(device) for p in FORMATS[fmt].encode(stored))
     q = torch.randn(n * width, heads, d, generator=generator).to(device, dtype)
-    k, v = (torch.randn(n * width, kv_heads, d, generator=generator).to(device, dtype) for _ in range(2))
+    k, v = (torch.randn(n * (own or width), kv_heads, d, generator=generator).to(device, dtype) for _ in range(2))
     args = (q, k, v, pages, fmt, table, torch.tensor(lengths, device=device))
-    found = block.block_attention(*args, max_length=max(lengths), window=window)
-    expected = reference.block_attention(*args, max_length=max(lengths), window=window)
+    found = block.block_attention(*args, max_length=max(lengths), window=window, least=least)
+    expected = reference.block_attention(*args, max_length=max(lengths), window=window, least=least)
     tolerance = 2e-6 if dtype == torch.float32 else 2e-3
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
 
@@ -49,6 +50,26 @@ def test_equals_the_twin(
     device: torch.device, generator: torch.Generator,
 ) -> None:  # fmt: skip
     check(fmt, lengths, width, heads, kv_heads, d, page, window, device, generator)
+
+
+@pytest.mark.parametrize("fmt", ["float32", "nvfp4"])
+@pytest.mark.parametrize(("lengths", "own", "least", "window"), [
+    ([1, 2, 50], 1, 1, 0),  # the first has no context but the place that is left out
+    ([1, 17, 33], 5, 1, 0),
+    ([40, 3], 18, 20, 0),  # a context that ends before it begins, and more rows than one tile has
+    ([40, 90], 3, 20, 30),
+])  # fmt: skip
+def test_one_row_of_a_chain_and_a_context_that_begins_later(
+    fmt: str, lengths: list[int], own: int, least: int, window: int, device: torch.device, generator: torch.Generator
+) -> None:
+    check(fmt, lengths, 1, 4, 2, 32, 16, window, device, generator, least=least, own=own)
+
+
+def test_a_split_chain_is_put_together(
+    device: torch.device, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "SPLIT_TOKENS", 32)
+    check("fp8", [200, 1, 40], 1, 4, 2, 32, 16, 0, device, generator, least=1, own=4)
 
 
 @pytest.mark.parametrize("fmt", ["fp8", "nvfp4"])
@@ -93,3 +114,21 @@ def test_block_attend_is_the_same_by_the_kernel(lengths: list[int], window: int,
         assert ops == ["block_attention", "store_kv"]
         want = reference_block_attention(cache, 1, table, at, q, k, v, window)
         torch.testing.assert_close(found[-1], want, atol=2e-6, rtol=2e-6)
+
+
+@pytest.mark.parametrize("fmt", ["float32", "nvfp4"])
+def test_a_chain_is_the_same_by_the_kernel(fmt: str) -> None:
+    """Three passes after contexts of different lengths, each row upon those before it."""
+    lengths = [1, 4, 8, 9]
+    seqs = [Seq(past=length, rows=3) for length in lengths]
+    table, at = make_table(seqs), torch.tensor(lengths)
+    context = make_batch([Seq(past=0, rows=length) for length in lengths], table, width=max(lengths))
+    stored, passes = draw(context.positions.numel(), 3)[1:], [draw(len(lengths), 40 + i) for i in range(3)]
+    found: list[list[torch.Tensor]] = []
+    for triton in (False, True):
+        cache = make_cache(fmt, layers=2, kernels=Kernels(triton))
+        store_context(cache, 1, context.slots.flatten(), [stored])
+        chain = PagedChain(cache, 1, table, at, max(lengths))
+        found.append([chain(0, *rows) for rows in passes])
+        assert cache.kernels.served()["triton" if triton else "twin"] == ["chain_attention", "store_kv"]
+    torch.testing.assert_close(found[0], found[1], atol=2e-6, rtol=2e-6)

@@ -100,8 +100,8 @@ def test_other_draft_methods_and_the_block_rule(tiny: Tiny) -> None:
     settings = {"draft": "eagle3", "temperature": 0.9, "verify": "block"}
     (plain, _), (fast, after) = (run(tiny, choice, **settings) for choice in ("twin", "triton"))
     assert told(fast) == told(plain) and after["kernels_steps"] == after["decode_ticks"]
-    assert after["kernels"]["triton"] == ["accept_block", "draw", "index_topk", "paged_attention", "store_index",
-                                          "store_kv"]  # fmt: skip
+    ops = ["accept_block", "chain_attention", "draw", "index_topk", "paged_attention", "store_index", "store_kv"]
+    assert after["kernels"]["triton"] == ops
 
 
 @needs_interpreter

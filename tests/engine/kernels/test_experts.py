@@ -181,7 +181,8 @@ def quantised(
 def test_a_layer_by_one_launch_a_stack_is_the_layer_by_experts(
     rows: int, format: str, act: str, op: str, generator: torch.Generator
 ) -> None:
-    plain, fast = (quantised(Kernels(triton), format=format, act=act) for triton in (False, True))
+    made = Kernels(), Kernels(triton=True)
+    plain, fast = (quantised(m, format=format, act=act) for m in made)
     x = torch.randn(rows, 32, generator=generator)
     with torch.inference_mode():
         ids, weights = fast.route(x)
@@ -191,21 +192,22 @@ def test_a_layer_by_one_launch_a_stack_is_the_layer_by_experts(
         one = torch.zeros_like(ids)
         torch.testing.assert_close(fast.routed(x, one, weights), plain.routed(x, one, weights), rtol=1e-5, atol=1e-5)
     by_layers = ["ptpc_matmul"] if op == "ptpc_experts" else []
-    assert plain.gate_up[0].kernels.served() == {"triton": [], "twin": [op, *by_layers]}
-    assert fast.gate_up[0].kernels.served() == {"triton": [op, *by_layers], "twin": []}  # the latter by by_expert
+    assert made[0].served() == {"triton": [], "twin": [op, *by_layers]}
+    assert made[1].served() == {"triton": [op, *by_layers], "twin": []}  # the latter by by_expert
 
 
 def test_stacks_in_two_formats_and_in_one_without_a_kernel(generator: torch.Generator) -> None:
     """Both stacks of a layer go the same way: to kernels, each in its format, or expert by expert."""
     x = torch.randn(20, 32, generator=generator)
     for format, act, served in (("mxfp4", "mxfp8", ["mx_experts", "ptpc_experts"]), ("per_block_fp8", "fp8", [])):
-        mixed, plain = quantised(Kernels(triton=True)), quantised(Kernels())
-        mixed.down = quantised(mixed.gate_up[0].kernels, format=format, act=act).down
+        made = Kernels(triton=True)
+        mixed, plain = quantised(made), quantised(Kernels())
+        mixed.down = quantised(made, format=format, act=act).down
         plain.down = quantised(Kernels(), format=format, act=act).down
         with torch.inference_mode():
             torch.testing.assert_close(mixed(x), plain(x), rtol=1e-4, atol=1e-4)
         assert mixed.counts_on_host is (not served) and plain.counts_on_host
-        assert mixed.gate_up[0].kernels.served() == {"triton": served or ["ptpc_matmul"], "twin": []}
+        assert made.served() == {"triton": served or ["ptpc_matmul"], "twin": []}
 
 
 def test_one_launch_for_each_stack(monkeypatch: pytest.MonkeyPatch, generator: torch.Generator) -> None:
@@ -239,17 +241,17 @@ def test_the_layers_of_a_stack_share_its_memory_and_follow_it(generator: torch.G
     stack = quantised(Kernels(triton=True)).down
     assert isinstance(stack, QuantExperts)
     for moved in (stack, stack.to(torch.device("cpu"))):
-        for i, layer in enumerate(moved):
-            assert layer.codes.data_ptr() == moved.codes[i].data_ptr()
-            assert layer.scales.data_ptr() == moved.scales[i].data_ptr()
+        for layer, codes, scales in zip(moved, moved.codes, moved.scales, strict=True):
+            assert isinstance(layer, QuantLinear)
+            assert (layer.codes.data_ptr(), layer.scales.data_ptr()) == (codes.data_ptr(), scales.data_ptr())
     assert {name.rpartition(".")[2] for name in stack.state_dict()} == {"codes", "scales"}
     assert len(stack.state_dict()) == 2 * len(stack)  # those of the layers alone
 
 
 def test_other_dialects_go_by_experts(generator: torch.Generator) -> None:
-    fnuz = quantised(Kernels(triton=True), options=WeightOptions(fp8=FP8_FNUZ))
-    fnuz(torch.randn(3, 32, generator=generator))
-    assert fnuz.gate_up[0].kernels.served() == {"triton": [], "twin": ["ptpc_experts", "ptpc_matmul"]}
+    made = Kernels(triton=True)
+    quantised(made, options=WeightOptions(fp8=FP8_FNUZ))(torch.randn(3, 32, generator=generator))
+    assert made.served() == {"triton": [], "twin": ["ptpc_experts", "ptpc_matmul"]}
 
 
 def test_both_entries_give_the_same(generator: torch.Generator) -> None:
