@@ -37,6 +37,7 @@ FAMILIES = {
     "qwen2": "qwen2",
     "qwen3": "qwen3",
 }
+SLIDING = "sliding_attention"
 _ENDINGS = ("forconditionalgeneration", "forcausallm", "dsparkmodel", "model")
 
 
@@ -147,10 +148,21 @@ def _refuse_windows(cfg: ModelConfig, path: Path) -> None:
         raise EngineError(f"{path} has {len(given)} entries in layer_types for {cfg.num_layers} layers",
                           "give one a layer")  # fmt: skip
     kinds = {str(kind) for kind in given} - {"full_attention"}
-    slides = switch(cfg.raw, path, "use_sliding_window", False) and cfg.raw.get("sliding_window")
-    if kinds or (slides and not given):  # layer_types say it where they are there
-        raise EngineError(f"{path} has {', '.join(sorted(kinds)) or 'sliding_attention'} layers",
-                          "use a target with full attention")  # fmt: skip
+    if not given and _slides(cfg, path):  # layer_types say it where they are there
+        kinds = {SLIDING}
+    window = whole(cfg.raw, path, "sliding_window", default=0) if kinds == {SLIDING} else 0
+    if kinds and window < cfg.max_positions:  # a window as long as the context leaves no key out
+        size = f" of {window} keys" if window else ""
+        raise EngineError(f"{path} has {', '.join(sorted(kinds))} layers{size}", "use a target with full attention")
+
+
+def _slides(cfg: ModelConfig, path: Path) -> bool:
+    """Whether a config.json without layer_types has sliding layers. In Qwen2 and Qwen3 those are the layers from
+    `max_window_layers` on (28 where it does not say, as in transformers), so mostly none."""
+    if not switch(cfg.raw, path, "use_sliding_window", False) or not cfg.raw.get("sliding_window"):
+        return False
+    first = 0 if cfg.family == "llama" else whole(cfg.raw, path, "max_window_layers", default=28)
+    return first < cfg.num_layers
 
 
 def _rope(raw: dict[str, Any], path: Path) -> dict[str, Any]:

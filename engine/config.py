@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.delayer import DelayerConfig
 from engine.errors import EngineError, nearest
 from engine.graph_sizes import graph_sizes
 from engine.mode import DTYPES, QuantMode
@@ -39,7 +40,8 @@ class EngineConfig:
     "require" refuses a configuration in which one could fall to the ordinary path; `mono_check` computes each of its
     steps on both paths. `kernels`: "auto" runs Triton's on a GPU and plain torch elsewhere, "twin" plain torch
     anywhere, "triton" refuses where they cannot run. `graphs`: off, atom, dense or sizes such as "1,2,4" that decode
-    batches are padded to.
+    batches are padded to. `prefill_decode_interval` above 0 has the prefill delayer (engine/delayer.py) with that many
+    ticks, and `prefill_delayer` its other settings as words.
     """
 
     model: Path
@@ -63,6 +65,8 @@ class EngineConfig:
     num_pages: int = 0  # 0: enough for max_batch full-length sequences, within memory_limit_mb
     memory_limit_mb: int = 512  # for the KV cache
     prefix_cache: bool = True
+    prefill_decode_interval: int = 0  # ticks that belong to decodes after each prefill tick; 0: prefill goes first
+    prefill_delayer: str = ""
     mono: str = "off"
     mono_check: bool = False
     graphs: str = "off"
@@ -97,7 +101,13 @@ class EngineConfig:
         for name in ("max_model_len", "num_pages"):
             if getattr(self, name) < 0:
                 raise EngineError(f"{name} is {getattr(self, name)}", "give 0 (the default) or a positive number")
+        object.__setattr__(self, "prefill_delayer", self.delayer.words)
         self._check_paths()
+
+    @property
+    def delayer(self) -> DelayerConfig:
+        """The prefill delayer's settings. Raises EngineError for words that are none."""
+        return DelayerConfig.parse(self.prefill_decode_interval, self.prefill_delayer)
 
     @property
     def graph_sizes(self) -> tuple[int, ...]:

@@ -17,7 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.config import ModelConfig
+from engine.kernels.groups import Groups, tile_height
 from engine.layers import MLP, gated
+from engine.quant.experts import QuantExperts
 
 FEW = 8  # places (rows x chosen experts) up to which gathering weights is faster than sorting rows
 
@@ -65,9 +67,42 @@ class MoE(nn.Module):
 
     def routed(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         """The routed sum [rows, hidden]."""
+        if (stacks := self._stacks()) is not None:
+            return self.grouped(x, ids, weights, *stacks)
         plain = isinstance(self.gate_up, Tensor) and isinstance(self.down, Tensor)
         few = ids.numel() <= FEW and plain and not self.training
         return self.gathered(x, ids, weights) if few else self.by_expert(x, ids, weights)
+
+    def _stacks(self) -> tuple[QuantExperts, QuantExperts] | None:
+        """Both stacks where each is in a format that a kernel multiplies whole; notes who does."""
+        gate_up, down = self.gate_up, self.down
+        if not (isinstance(gate_up, QuantExperts) and isinstance(down, QuantExperts) and gate_up.op and down.op):
+            return None
+        able = gate_up.fused and down.fused
+        taken = [gate_up.kernels.takes(op, able) for op in sorted({gate_up.op, down.op})]
+        return (gate_up, down) if all(taken) else None
+
+    @property
+    def counts_on_host(self) -> bool:
+        """Whether a step waits for the device to say how many rows each expert has."""
+        return not all(isinstance(stack, QuantExperts) and stack.fused for stack in (self.gate_up, self.down))
+
+    def grouped(
+        self, x: Tensor, ids: Tensor, weights: Tensor, gate_up: QuantExperts, down: QuantExperts
+    ) -> Tensor:  # fmt: skip
+        """The routed sum by kernels, one launch for each stack, whichever experts there are rows for.
+
+        Counts stay on the device.
+        """
+        least = max(gate_up.least, down.least)
+        groups = Groups.of(ids.flatten(), self.experts, tile_height(ids.numel(), self.experts, least))
+        inner = gated(gate_up.grouped(x, groups), self.cfg)
+        return self._weighted(x, weights, down.grouped(inner, groups))
+
+    def _weighted(self, x: Tensor, weights: Tensor, done: Tensor) -> Tensor:
+        """[rows, hidden]: the sum over each row's experts of their outputs `done` [rows * chosen, hidden]."""
+        scale = (self.scaling * weights).to(x.dtype).unsqueeze(1)
+        return torch.bmm(scale, done.view(x.shape[0], self.chosen, -1)).squeeze(1)
 
     def gathered(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         """The routed sum, each row's experts' weights copied side by side: no sort, but as many copies as places.
@@ -78,9 +113,7 @@ class MoE(nn.Module):
         rows, flat = x.shape[0], ids.flatten()
         wide = x.unsqueeze(1).expand(-1, self.chosen, -1).reshape(rows * self.chosen, -1, 1)
         inner = gated(torch.bmm(self.gate_up.index_select(0, flat), wide).squeeze(-1), self.cfg)
-        done = torch.bmm(self.down.index_select(0, flat), inner.unsqueeze(-1)).view(rows, self.chosen, -1)
-        scale = (self.scaling * weights).to(x.dtype).unsqueeze(1)
-        return torch.bmm(scale, done).squeeze(1)
+        return self._weighted(x, weights, torch.bmm(self.down.index_select(0, flat), inner.unsqueeze(-1)))
 
     def by_expert(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         """The routed sum, rows sorted by expert, so that each expert is one matrix product."""

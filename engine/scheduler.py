@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from engine.delayer import Delayer, Load
 from engine.prefix_cache import OutOfPages, PagePool
 from engine.request import Sequence
 
@@ -34,14 +35,17 @@ class Plan:
 
 
 class Scheduler:
-    """First come, first served; prefill goes before decode; out of pages, the youngest gives way.
+    """First come, first served; prefill goes before decode, unless a delayer says that it waits; out of pages, the
+    youngest gives way.
 
     A preempted sequence returns to the front of the queue with what it generated. Its prompt and output
     are stored again, but for the anchor, and it goes on as if nothing had happened.
     """
 
-    def __init__(self, pool: PagePool, *, max_batch: int, max_batched_tokens: int, k: int) -> None:
-        self.pool = pool
+    def __init__(
+        self, pool: PagePool, *, max_batch: int, max_batched_tokens: int, k: int, delayer: Delayer | None = None
+    ) -> None:  # fmt: skip
+        self.pool, self.delayer = pool, delayer
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # in order of admission
         self.preemptions = 0
@@ -55,9 +59,14 @@ class Scheduler:
 
     def next(self) -> Plan | None:
         """What to do in this tick, with pages for it taken; None when every sequence has finished."""
-        plan = Plan(prefill=self._prefill())
+        free = self.delayer is None or self.delayer.allow(self._load())
+        plan = Plan(prefill=self._prefill() if free else [])
         if not plan.prefill and self.running:
             plan = Plan(decode=self._decode())
+        if not free and not plan.decode:  # what decoded was preempted for a prompt that is half done
+            plan = Plan(prefill=self._prefill())
+        if self.delayer is not None and plan.prefill:
+            self.delayer.ran(ended=any(c.start + c.count == c.seq.to_store for c in plan.prefill))
         self.peak_pages = max(self.peak_pages, self.pool.in_use)
         return plan if plan.prefill or plan.decode else None
 
@@ -97,6 +106,36 @@ class Scheduler:
         self.running.clear()
         self.waiting.clear()
 
+    def _load(self) -> Load:
+        """What the delayer goes by."""
+        assert self.delayer is not None
+        left = [s.to_store - s.stored for s in self.running]
+        pending, partial = sum(left), any(left)
+        for seq in self.waiting:
+            if pending >= self._budget:
+                break
+            pending += seq.to_store  # whatever of it the prefix cache may have
+        return Load(
+            prefillable=partial or self._prefillable(), pending=min(pending, self._budget), decoding=left.count(0),
+            partial=partial, kv_used=self.pool.in_use / self.pool.num_pages,
+        )  # fmt: skip
+
+    def _prefillable(self) -> bool:
+        """Whether the head of the queue could start, in the sense that the delayer's configuration chooses."""
+        assert self.delayer is not None
+        sense = self.delayer.config.prefillable
+        if not self.waiting or sense == "queued":
+            return bool(self.waiting)
+        return self._has_pages(self.waiting[0]) and (sense == "allocatable" or len(self.running) < self._max_batch)
+
+    def _room(self, seq: Sequence) -> int:
+        return seq.to_store + 1 + seq.draft_room(self._k)
+
+    def _has_pages(self, seq: Sequence) -> bool:
+        """Whether the pool holds a new sequence and leaves each running one the pages of its next step."""
+        spare = len(self.running) * self.pool.pages_for(self._k + 1)
+        return not self.running or self.pool.pages_for(self._room(seq)) + spare <= self.pool.available
+
     def _prefill(self) -> list[Chunk]:
         """Chunks of unfinished prefills, then of new sequences.
 
@@ -123,13 +162,10 @@ class Scheduler:
         if not self.waiting or len(self.running) >= self._max_batch or (chunks + 1) * width > self._budget:
             return None
         seq = self.waiting[0]
-        room = seq.to_store + 1 + seq.draft_room(self._k)
-        if self.running:  # leave each running sequence the pages of its next step
-            spare = len(self.running) * self.pool.pages_for(self._k + 1)
-            if self.pool.pages_for(room) + spare > self.pool.available:
-                return None
+        if not self._has_pages(seq):
+            return None
         try:
-            seq.stored = seq.table.reuse(seq.tokens, room)
+            seq.stored = seq.table.reuse(seq.tokens, self._room(seq))
         except OutOfPages:
             return None
         self.waiting.popleft()
@@ -141,13 +177,18 @@ class Scheduler:
         return seq
 
     def _decode(self) -> list[Sequence]:
-        """Every running sequence that can have pages for its next step."""
+        """Every running sequence that can have pages for its next step, but those that are held half prefilled."""
         ready: list[Sequence] = []
-        while len(ready) < len(self.running):
-            seq = self.running[len(ready)]
+        at = 0
+        while at < len(self.running):
+            seq = self.running[at]
+            if seq.stored < seq.to_store:
+                at += 1
+                continue
             try:
                 seq.table.grow(seq.stored + 1 + seq.draft_room(self._k))
                 ready.append(seq)
+                at += 1
             except OutOfPages:
                 self._preempt(self.running.pop())
         return ready

@@ -52,12 +52,21 @@ class Tokenizer:
             self._pieces[i] = self.inner.decode([i], skip_special_tokens=False)
         return self._pieces[i]
 
-    def check_fit(self, vocab: int) -> None:
-        """Raises EngineError where a text could give an id that a model with a vocabulary of `vocab` has not."""
-        name, last = max(self.inner.get_vocab(with_added_tokens=True).items(), key=lambda v: v[1], default=("", -1))
-        if last >= vocab:
-            raise EngineError(f"{self.path} has the id {last} ({name!r}), config.json a vocabulary of {vocab}",
-                              "use the model's own tokenizer, or correct vocab_size")  # fmt: skip
+    def name(self, i: int) -> str:
+        """How an id is written in the vocabulary, in quotes; "" where it is not in it."""
+        found = self.inner.id_to_token(i) if 0 <= i < 2**32 else None
+        return "" if found is None else repr(found)
+
+    def notes(self, vocab: int) -> list[str]:
+        """What a reader should know of ids that a model with a vocabulary of `vocab` has no row for.
+
+        Published checkpoints have such tokens (of tools, of images) and never see them; a prompt with one is refused.
+        """
+        beyond = [i for i in self.inner.get_vocab(with_added_tokens=True).values() if i >= vocab]
+        if not beyond:
+            return []
+        return [f"{len(beyond)} tokens of tokenizer.json, {self.name(min(beyond))} the first, have no row in the "
+                f"target's vocabulary of {vocab}: a prompt with one is refused"]  # fmt: skip
 
     def watch(self, stop: tuple[str, ...]) -> StopWatch:
         """A watcher for stop strings in one request's output."""

@@ -23,8 +23,8 @@ from typing import Any
 
 from evalkit.baseline import GOLDEN_DIR
 from evalkit.errors import EvalkitError
+from evalkit.files import write_text
 from evalkit.fingerprint import Fingerprint, config_fingerprint, make, shown
-from evalkit.outputs.common import write_text
 from evalkit.outputs.document import verdict_json
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.runfile import RUN_FILE, SAMPLES_FILE, read_json
@@ -94,8 +94,10 @@ def make_certificate(
     now: datetime,
     days: int = DAYS,
     key: bytes | None = None,
+    ends: datetime | None = None,
 ) -> dict[str, Any]:
-    """The certificate of a pass, as JSON values. `standards` are (role, path) of what the run was judged against.
+    """The certificate of a pass, as JSON values. `standards` are (role, path) of what the run was judged against. It
+    expires after `days`, or when what it was judged by does (`ends`: a waiver's end).
 
     Raises EvalkitError for any other verdict, and where the run does not record a part of its configuration: what is
     not known can't be compared later.
@@ -107,12 +109,15 @@ def make_certificate(
     if unknown := [name for name, value in configuration.fields.items() if value is None]:
         raise EvalkitError(f"run {run.id} does not record {', '.join(unknown)}", "make the run again with this version")
     issued = now.astimezone(UTC).replace(microsecond=0)
+    expires = issued + timedelta(days=days)
+    if ends is not None and issued < ends < expires:
+        expires = ends
     body = {
         "kind": "evalkit.certificate",
         "schema": CERTIFICATE_SCHEMA,
         "evalkit": metadata.version("evalkit"),
         "issued": issued.isoformat(),
-        "expires": (issued + timedelta(days=days)).isoformat(),
+        "expires": expires.isoformat(),
         "configuration": configuration.fields,
         "fingerprint": configuration.hash,
         "verdict": verdict_json(verdict, run),

@@ -114,6 +114,8 @@ class Cell:
         tp: int = 1,
         device: str = "auto",
         prefix_cache: bool = True,
+        prefill_decode_interval: int | None = None,
+        prefill_delayer: str = "",
         data: Path | None = None,
         limit: int = 0,
         shots: int | None = None,
@@ -130,11 +132,16 @@ class Cell:
         K is 7 unless given, and 0 where there is no draft; K=0 turns the draft off. `quant` is a preset or words such
         as `w=ptpc_fp8 kv=nvfp4`; `online_quant_config` is JSON, or a file that holds it. `verify` is standard unless
         `forced_length` is given, which makes it forced. `batch` is 64 unless given, and with a preset that is a band of
-        concurrency the most requests of the band.
+        concurrency the most requests of the band; `prefill_decode_interval` is the band's, elsewhere 0.
         """
         if server is not None and (mono, graphs, kernels) != ("", "off", "auto"):
             raise EvalkitError("--mono, --graphs and --kernels are of the built-in engine",
                                "leave them away, or use --server-arg")  # fmt: skip
+        if server is not None and (prefill_decode_interval is not None or prefill_delayer):
+            raise EvalkitError("--prefill-decode-interval and --prefill-delayer are of the built-in engine",
+                               "use --server-arg or --server-env")  # fmt: skip
+        if prefill_decode_interval is None:
+            prefill_decode_interval = band_interval(quant) if server is None else 0
         if server is None:
             target, model_path = resolve_target(model)
             name, spec = resolve_draft(draft)
@@ -170,6 +177,8 @@ class Cell:
             graphs=graphs,
             kernels=kernels,
             prefix_cache=prefix_cache,
+            prefill_decode_interval=prefill_decode_interval,
+            prefill_delayer=prefill_delayer,
             threads=threads,
             tp=tp,
             seed=seed,
@@ -227,6 +236,12 @@ def band_mono(quant: str) -> str:
     """Whether Mono serves what it covers where nobody says: in the presets of bands that have it."""
     band = QuantMode.parse(quant, "auto").band
     return "auto" if band is not None and band.mono else "off"
+
+
+def band_interval(quant: str) -> int:
+    """The prefill delayer's interval where nobody says: a band's, else 0."""
+    band = QuantMode.parse(quant, "auto").band
+    return band.prefill_decode_interval if band is not None else 0
 
 
 def resolve_target(word: str) -> tuple[str, Path]:

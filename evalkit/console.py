@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from evalkit import layout
+from evalkit.formats import percent
 from evalkit.records import Bucket, Outcome, Run, Sample, Verdict
+from evalkit.views import STRICT
 
 if TYPE_CHECKING:
     from evalkit.sweep import Row
@@ -21,13 +21,11 @@ COLOUR = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yel
 
 
 def console(stderr: bool = False) -> Console:
-    """The console; wide enough for one table where the output is no terminal.
+    """The console: colours on a terminal, plain text elsewhere. What it prints is laid out before (evalkit.layout).
 
     Text is printed as it is: rich would take the brackets of `kv[dense]=bf16` for markup and `:k:` for an emoji.
     """
-    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
-    made = Console(stderr=stderr, **plain)
-    return made if made.is_terminal else Console(stderr=stderr, **plain, width=160)
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def filter_names(samples: Iterable[Sample]) -> list[str]:
@@ -66,7 +64,7 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
         rows.append(("stopped early", run.stopped))
     rows.append(("truncated", str(sum(s.finish_reason == "length" for s in answered))))
     rows.append(("failed", str(len(run.samples) - len(answered))))
-    speed = text.speed(run.output_tokens, run.seconds, comma="") if run.seconds else "-"
+    speed = text.speed(run.output_tokens, run.seconds, plain=True) if run.seconds else "-"
     rows.append(("speed", f"{speed}  ({run.output_tokens} tokens)"))
     gpus = gpu_count(run.cell, run.fingerprint)
     spent = f"  ({minutes(run.seconds * gpus)} GPU-minutes on {gpus} GPU{'s' if gpus > 1 else ''})" if gpus else ""
@@ -81,7 +79,11 @@ def path_rows(run: Run) -> list[tuple[str, str]]:
     if isinstance(share, int | float):
         refused = told.get("mono_refused") or {}
         why = "".join(f", {reason} {n}" for reason, n in refused.items())
-        rows.append(("Mono", f"{100 * share:.1f} % of {total} decode steps" + (f"  (refused{why[1:]})" if why else "")))
+        rows.append(("Mono", f"{percent(share)} of {total} decode steps" + (f"  (refused{why[1:]})" if why else "")))
+    if isinstance(delayer := told.get("prefill_delayer"), dict):
+        held, ticks = delayer.get("hold_decode_interval", 0), delayer.get("ticks", 0)
+        rows.append(("prefill delayer", f"interval {delayer.get('interval')}: {held} of {ticks} ticks held"
+                     + (f" ({percent(held, ticks)})" if ticks else "")))  # fmt: skip
     if isinstance(fused := told.get("fused_verify_topk_steps"), int) and fused:
         rows.append(("fused verify top-k", f"{fused} of {total} decode steps"))
     if isinstance(ops := told.get("kernels"), dict) and ops.get("triton"):
@@ -106,16 +108,12 @@ def _canonical_row(answered: Sequence[Sample], run: Run) -> list[tuple[str, str]
     return [("canonical", "; ".join(part for part in (score, text.counted(others)) if part))]
 
 
-def run_table(run: Run) -> Table:
-    """The one table printed after a run."""
+def run_table(run: Run, width: int = 0) -> Text:
+    """What is printed after a run: its setting, and each figure behind its name."""
     cell = run.cell
     title = f"{cell.get('task')}  {cell.get('target')} + {cell.get('draft')}  K={cell.get('k')}  {cell.get('quant')}"
-    table = Table(title=title, box=box.SIMPLE, show_header=False, title_justify="left", title_style="bold")
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    for what, value in run_rows(run):
-        table.add_row(what, value)
-    return table
+    text = Text(layout.fold_lines(title, width), style="bold")
+    return Text("").append_text(text).append(f"\n\n{layout.pairs(run_rows(run), width)}\n")
 
 
 def verdict_text(verdict: Verdict, width: int = 0) -> Text:
@@ -133,13 +131,10 @@ def verdict_text(verdict: Verdict, width: int = 0) -> Text:
 
 def folded(words: str, width: int, indent: int = 16) -> str:
     """`words` behind a first column of 14, later lines under the second one."""
-    if width < indent + 20:
-        return f"  {words}"
-    lines = textwrap.wrap(words, width - indent, break_long_words=False, break_on_hyphens=False)
-    return "  " + ("\n" + " " * indent).join(lines)
+    return layout.fold(words, width, " " * indent)[indent - 2 :]
 
 
-def sweep_table(rows: Sequence[Row], *, in_order: bool = False) -> Table:
+def sweep_table(rows: Sequence[Row], width: int = 0, *, in_order: bool = False) -> Text:
     """Runs of a sweep side by side, with raw and adjusted p-values."""
     how = "Holm p that one adjusted for the number of runs"
     how = "in order the largest up to it, 1 from the first run that does not pass" if in_order else how
@@ -147,38 +142,35 @@ def sweep_table(rows: Sequence[Row], *, in_order: bool = False) -> Table:
         f"p is for a loss under the margin, raw; run p is the largest of the run's tests, and {how}: a run passes only "
         "where it is small enough too"
     )
-    table = Table(box=box.SIMPLE, caption=words, caption_justify="left", caption_style="dim")
-    table.add_column("run", overflow="fold", min_width=min(60, max((len(row.run) for row in rows), default=0)))
-    for name in ("verdict", "accuracy p", "length p", "run p", "in order" if in_order else "Holm p"):
-        table.add_column(name, no_wrap=True)
+    shown = []
     for row in rows:
         values = (row.accuracy_p, row.length_p, row.p, row.adjusted)
-        shown = ["-" if p is None else f"{p:.2g}" for p in values]
-        table.add_row(row.run, Text(row.outcome.value, style=COLOUR[row.outcome]), *shown)
-    return table
+        shown.append((row.run, row.outcome.value, *("-" if p is None else f"{p:.2g}" for p in values)))
+    columns = ("run", "verdict", "accuracy p", "length p", "run p", "in order" if in_order else "Holm p")
+    text = Text(layout.table(columns, shown, width=width))
+    for outcome, colour in COLOUR.items():
+        text.highlight_regex(rf"(?<=  ){outcome.value}(?=  |\n|$)", colour)
+    return text.append(f"\n{layout.fold(words, width)}\n", style="dim")
 
 
-def sweep_reason(verdict: Verdict) -> Text:
+def sweep_reason(verdict: Verdict, width: int = 0) -> Text:
     """One line on what kept a run from passing, or that it passed."""
     telling = [c for c in verdict.checks if c.outcome is verdict.outcome and c.outcome is not Outcome.PASS]
-    text = Text(f"{verdict.outcome.value:12}", style=COLOUR[verdict.outcome])
-    text.append(f"  {verdict.run_id}", style="default")
+    text = Text(layout.fold(verdict.run_id, width, f"{verdict.outcome.value:14}"))
+    text.stylize(COLOUR[verdict.outcome], 0, len(verdict.outcome.value))
     for check in telling:
-        text.append(f"\n  {check.name}: {check.message}", style="default")
+        text.append("\n" + layout.fold(f"{check.name}: {check.message}", width, "  ", "    "))
     return text
 
 
-def runs_table(runs: Sequence[Run]) -> Table:
-    """One line a run, oldest first."""
-    table = Table(box=box.SIMPLE)
-    table.add_column("id", overflow="fold", min_width=min(60, max((len(run.id) for run in runs), default=0)))
-    for name in ("samples", "strict-match", "accepted length", "started"):
-        table.add_column(name, no_wrap=True)
+def runs_table(runs: Sequence[Run], width: int = 0) -> Text:
+    """One line a run, oldest first; more where the window is narrower than that."""
+    rows = []
     for run in runs:
         answered = [s for s in run.samples if not s.error]
-        scores = [s.scores["strict-match"] for s in answered if "strict-match" in s.scores]
+        scores = [s.scores[STRICT] for s in answered if STRICT in s.scores]
         steps = [t for s in answered for t in s.steps if t.k]
-        table.add_row(
+        rows.append((
             run.id,
             f"{len(run.samples)}/{run.expected}"
             + (f" of {run.task_size}" if run.expected < run.task_size else "")
@@ -188,8 +180,8 @@ def runs_table(runs: Sequence[Run]) -> Table:
             (f"{1 + sum(t.accepted for t in steps) / len(steps):.3f}" if steps else "-")
             + (" forced" if run.forced else ""),
             str(run.provenance.get("started", ""))[:19].replace("T", " "),
-        )
-    return table
+        ))  # fmt: skip
+    return Text(layout.table(("id", "samples", "strict-match", "accepted length", "started"), rows, width=width))
 
 
 def settings(run: Run) -> dict[str, Any]:

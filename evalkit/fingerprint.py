@@ -38,6 +38,8 @@ FLAGS = (
 BEFORE = {"mono": "off", "graphs": "off", "kernels": "auto", "tp": 1}  # of runs stored before the engine had a choice
 # How drafts are accepted, with what a run is that does not say: facts that are recorded where they are not this.
 VERIFY = {"verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0}
+# Of the engine's scheduler, likewise: when a prompt is computed changes no text, and is a configuration's own.
+DELAYER = {"prefill_decode_interval": 0, "prefill_delayer": ""}
 PACKAGES = ("torch", "triton")
 SHOWN = 12  # characters of a hash that are printed
 
@@ -92,6 +94,7 @@ def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
     told, cell, provenance = _parts(run_meta)
     fields = {name: told.get(name, cell.get(name)) for name in SERVED}
     fields |= {name: cell.get(name, BEFORE.get(name)) for name in FLAGS} | verify_facts(cell)
+    fields |= {name: cell[name] for name, default in DELAYER.items() if cell.get(name, default) != default}
     versions = provenance.get("versions") or {}
     fields |= {
         "image": provenance.get("image", ""),

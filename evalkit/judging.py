@@ -5,17 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalkit import golden as goldens
-from evalkit.baseline import Baseline, load_baseline, record_baseline
+from evalkit.baseline import GOLDEN_DIR, Baseline, load_baseline, load_reference_scores, record_baseline
+from evalkit.compared import BASELINE, GOLDEN, SCORES, compared, restored
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, judge
 from evalkit.gate.repeats import join_repeats
 from evalkit.golden import Curve, Standards
-from evalkit.records import Check, Outcome, Run, Verdict
+from evalkit.records import Check, Outcome, Run, Standard, Verdict
 from evalkit.runfile import RUN_FILE, read_json
+from evalkit.servers.spec import METHODS
 from evalkit.store import load_run
 
 if TYPE_CHECKING:
@@ -30,14 +33,15 @@ class Judged:
     verdict: Verdict
     standards: Standards
     source: str = ""  # the file that the verdict was read from; "" where it was judged here
+    lost: tuple[str, ...] = ()  # of such a verdict: what it compared with and is not found again, a sentence each
 
 
 def judge_run(
     run: Run, *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None,
     plain: Run | None = None,
 ) -> Judged:  # fmt: skip
-    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file, `plain`
-    a K=0 run in the same quant mode, for losslessness.
+    """The verdict on a run. `baseline` is a baseline file or the folder of a K=0 run, `golden` a curve's file, a folder
+    of curves or of a run, `plain` a K=0 run in the same quant mode, for losslessness.
 
     What is not named is looked up in golden/ by the run's target and draft. What is named is demanded: a run that can't
     be compared with it fails; one that nothing in golden/ fits is inconclusive, and says what to record.
@@ -56,7 +60,15 @@ def judge_run(
     verdict = judge(
         run, baseline=found.baseline, golden=found.golden, references=found.references, spec=spec, plain=plain
     )
-    return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing), standards=found)
+    rests = compared(found, places(run) | {r: p for r, p in ((BASELINE, baseline), (GOLDEN, golden)) if p is not None})
+    return Judged(run=run, verdict=replace(verdict, notes=verdict.notes + missing, standards=rests), standards=found)
+
+
+def places(run: Run) -> dict[str, Path]:
+    """Where golden/ has the standards of a run, by role."""
+    target, draft, task = (str(run.cell.get(name)) for name in ("target", "draft", "task"))
+    return {BASELINE: goldens.baseline_path(target, task), GOLDEN: goldens.golden_path(target, draft),
+            SCORES: GOLDEN_DIR / "reference_scores.yaml"}  # fmt: skip
 
 
 def judge_repeats(
@@ -86,8 +98,10 @@ def spec_of(margin: float | None) -> GateSpec:
 
 def find_standard(word: Path | None, runs_dir: Path, what: str) -> Path | None:
     """A file or a run's folder that the command line names, or a stored run by its id; None for None. `what` is the
-    option without its dashes."""
+    option without its dashes; a golden may be a folder of curves."""
     if word is None or word.is_file() or (word / RUN_FILE).is_file():
+        return word
+    if what == "golden" and word.is_dir():
         return word
     folder = runs_dir / word
     if (folder / RUN_FILE).is_file():
@@ -99,8 +113,9 @@ def find_standard(word: Path | None, runs_dir: Path, what: str) -> Path | None:
 
 
 def read_golden(path: Path, run: Run) -> Curve:
-    """A curve's file, or the folder of a run taken as one (of another layout, say); where a file holds several models,
-    the run's own."""
+    """A curve's file, the folder of a run taken as one (of another layout, say), or the one of a folder of curves that
+    is the run's (see `golden_place`); where a file holds several models, the run's own."""
+    path = golden_place(path, run)
     if path.is_dir():
         other = load_run(path)
         if other.id == run.id:
@@ -110,6 +125,25 @@ def read_golden(path: Path, run: Run) -> Curve:
         return goldens.read_curve(path)
     except EvalkitError:
         return goldens.read_curve(path, str(run.cell.get("target")))
+
+
+def golden_place(path: Path, run: Run) -> Path:
+    """The file in a folder of curves that is of the run's target and draft method; any other path as it is. Never a
+    guess: several that fit, or none, are an error that names them."""
+    if not path.is_dir() or (path / RUN_FILE).is_file():
+        return path
+    found = [(file, curve) for file, curves in goldens.folder_curves(path).items() for curve in curves]
+    draft = str(run.cell.get("draft"))
+    method = str(run.cell.get("draft_method", draft))
+    if method == "external":  # a server's, by its name
+        method = next((word for word in METHODS if draft.startswith(word)), draft)
+    if any(c.said and not c.said.method and c.said.draft == draft for _, c in found):
+        method = draft
+    try:
+        curve = goldens.pick([c for _, c in found], model=str(run.cell.get("target")), method=method)
+    except EvalkitError as e:
+        raise EvalkitError(f"{path}: {e.what}", "give the curve's file") from None
+    return next(file for file, one in found if one is curve)
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -143,17 +177,21 @@ def report_subjects(found: Sequence[tuple[Run, Judged | None]]) -> list[Subject]
     for run, judged in found:
         standards = judged.standards if judged else goldens.defaults_for(run)
         rows.append((run, judged.verdict if judged else None, standards))
-    return subjects(rows, {run.id: judged.source for run, judged in found if judged})
+    read = [judged for _, judged in found if judged]
+    return subjects(rows, {j.run.id: j.source for j in read}, {j.run.id: j.lost for j in read})
 
 
-def judge_sweep(runs: Sequence[Run]) -> list[Judged]:
-    """Each run judged, several with Holm's correction."""
-    found = [judge_run(run) for run in runs]
+def judge_sweep(
+    runs: Sequence[Run], *, baseline: Path | None = None, golden: Path | None = None, margin: float | None = None,
+    plain: Run | None = None, in_order: bool = False,
+) -> list[Judged]:  # fmt: skip
+    """Each run judged as by `judge_run`, several with Holm's correction, or in the order given."""
+    found = [judge_run(run, baseline=baseline, golden=golden, margin=margin, plain=plain) for run in runs]
     if len(found) < 2:
         return found
     from evalkit import sweep
 
-    adjusted = sweep.adjust([j.verdict for j in found])
+    adjusted = sweep.adjust([j.verdict for j in found], in_order=in_order)
     return [replace(j, verdict=v) for j, v in zip(found, adjusted, strict=True)]
 
 
@@ -184,14 +222,17 @@ def _verdict(values: dict[str, Any]) -> Verdict:
         for one in values["checks"]
     )
     return Verdict(outcome=Outcome(values["outcome"]), checks=checks, run_id=str(values["run_id"]),
-                   notes=tuple(str(note) for note in values.get("notes", ())))  # fmt: skip
+                   notes=tuple(str(note) for note in values.get("notes", ())),
+                   standards=tuple(Standard(**one) for one in values.get("standards", ())))  # fmt: skip
 
 
-def with_verdicts(runs: Sequence[Run], path: Path) -> list[Judged | None]:
-    """Verdicts that were written before, each beside its run; None for a run without one.
+def with_verdicts(runs: Sequence[Run], path: Path, runs_dir: Path | None = None) -> list[Judged | None]:
+    """Verdicts that were written before, each beside its run and what it compared with; None for a run without one.
 
-    A verdict is of the samples that it was made of: a run that the file describes otherwise is refused.
+    A verdict is of the samples that it was made of: a run that the file describes otherwise is refused. Standards are
+    looked for where they lay, beside the file, in golden/ and in `runs_dir`, and are none where they have changed.
     """
+    folders = (path.parent, GOLDEN_DIR, GOLDEN_DIR.parent, *([runs_dir] if runs_dir else []))
     bad_last = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)  # of several cells on one run the worst is shown
     written_by = sorted(read_verdicts(path), key=lambda w: bad_last.index(w.verdict.outcome))
     by_run = {w.verdict.run_id: w for w in written_by}
@@ -208,7 +249,9 @@ def with_verdicts(runs: Sequence[Run], path: Path) -> list[Judged | None]:
                 f"{path} is no verdict on run {run.id} as it is stored: {differ}",
                 f"judge it again: evalkit gate {run.id} --json {path}",
             )
-        out.append(Judged(run=run, verdict=written.verdict, standards=goldens.defaults_for(run), source=path.name))
+        readers = {BASELINE: read_baseline, GOLDEN: partial(read_golden, run=run), SCORES: load_reference_scores}
+        found, lost = restored(written.verdict, run, goldens.defaults_for(run), readers, folders)
+        out.append(Judged(run=run, verdict=written.verdict, standards=found, source=path.name, lost=lost))
     return out
 
 

@@ -23,16 +23,16 @@ import yaml
 from engine.api import Completion, Request, SamplingParams
 from engine.config import nearest
 from engine.errors import EngineError
+from evalkit.answered import request_seed
 from evalkit.backends import Backend, Failure, make_backend
 from evalkit.config import Cell, task_names
 from evalkit.errors import EvalkitError
 from evalkit.harness import LM, Instance, arguments, lm_eval_command, register_model, simple_parse_args_string
-from evalkit.run import request_seed
 from evalkit.taskdata import locate
 
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
 CELL_ARGS = ("model", "draft", "k", "quant", "draft_width", "verify", "batch", "threads", "tp", "device",
-             "prefix_cache", "mono", "graphs", "kernels", "seed")  # fmt: skip
+             "prefix_cache", "prefill_decode_interval", "mono", "graphs", "kernels", "seed")  # fmt: skip
 
 
 @register_model("evalkit")

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from evalkit.layout import say, window
 from evalkit.records import Sample
-
-STRICT = "strict-match"
+from evalkit.views import STRICT
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Progress:
         self._began = self._said = self.clock()
         self._kept = self._tally.done
         for note in notes:
-            print(f"note: {note}", file=self.stream)
+            say(f"note: {note}", self.stream)
         print(f"run {run_id}" + (f": continued, {len(kept)} of {total} samples kept" if kept else ""), file=self.stream)
         if self.stream.isatty():
             self._bar = _Bar(self.stream, total, len(kept))
@@ -106,8 +106,11 @@ class Progress:
             self._bar = None
 
 
+BESIDE = 32  # columns that the bar, the count and the time take beside the words
+
+
 class _Bar:
-    """The rich progress bar."""
+    """The rich progress bar. Where the window is too narrow for bar and words, the words stand under one another."""
 
     def __init__(self, stream: TextIO, total: int, done: int) -> None:
         from rich.console import Console
@@ -122,7 +125,9 @@ class _Bar:
         self._progress.start()
 
     def update(self, done: int, words: str) -> None:
-        self._progress.update(self._id, completed=done, description=words)
+        narrow = len(words) + BESIDE > window(self._progress.console.file)
+        shown = words.replace("  ", "\n") if narrow else words
+        self._progress.update(self._id, completed=done, description=shown)
 
     def stop(self) -> None:
         self._progress.stop()

@@ -5,51 +5,24 @@ Standard library only: versions are read from package metadata, so nothing heavy
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from evalkit.checkpoint import TOKENIZER_FILES, checkpoint_hash, sha256_files
 from evalkit.config import ROOT, Cell
-from evalkit.errors import EvalkitError
 from evalkit.fingerprint import ASKED, docs_sha, sha256_json, verify_facts
 from evalkit.servers.identity import PROTOCOL, weights
 
 PACKAGES = ("torch", "triton", "lm-eval", "transformers", "datasets", "tokenizers", "numpy", "scipy")
 SERVER_ONLY = ("mode", "bos")  # of ASKED: facts that the engine in this process leaves to its tokenizer and template
-WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json")
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-
-
-def sha256_files(paths: Iterable[Path], base: Path) -> str:
-    """One sha256 over files, their names (relative to `base`) and contents."""
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(f"{path.relative_to(base).as_posix()}\0{path.stat().st_size}\0".encode())
-        with path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    return digest.hexdigest()
-
-
-def checkpoint_hash(folder: Path, patterns: Iterable[str] = WEIGHT_FILES) -> str:
-    """sha256 of a checkpoint's files. Raises EvalkitError where there is no checkpoint."""
-    if not folder.is_dir():
-        raise EvalkitError(f"the checkpoint folder {folder} does not exist", "give the folder of a checkpoint")
-    files = [p for pattern in patterns for p in folder.glob(pattern)]
-    if not files:
-        raise EvalkitError(f"{folder} has none of {', '.join(patterns)}", "give the folder of a whole checkpoint")
-    try:
-        return sha256_files(files, folder)
-    except OSError as e:
-        raise EvalkitError(f"{e.filename} cannot be read ({e.strerror})", "restore the checkpoint") from None
 
 
 def fingerprint(

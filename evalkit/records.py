@@ -181,6 +181,17 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standard:
+    """What a verdict compared with, as it can be found again: its role (baseline, golden, scores), its file's or run's
+    name, where that lay, and the hash of what it holds (compared.standard_sha)."""
+
+    role: str
+    name: str
+    place: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The outcome of a list of checks: fail if any fails, else inconclusive if any is, else pass."""
 
@@ -188,3 +199,4 @@ class Verdict:
     checks: tuple[Check, ...]
     run_id: str
     notes: tuple[str, ...] = ()  # what a reader must know: a subset, a reference not comparable ...
+    standards: tuple[Standard, ...] = ()  # what the checks compared with; empty in verdicts of before it was recorded

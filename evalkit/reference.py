@@ -1,7 +1,8 @@
 """`make reference`: train the embedded model, measure it, record its golden curve and baseline, write its card.
 
 Training is the engine's recipe; everything measured here is an ordinary run of run_cell, kept in the
-build folder, so that a killed recipe goes on and no figure of the card is typed.
+build folder, so that a killed recipe goes on and no figure of the card is typed. A kept run is taken again only where
+the same engine would make it: another checkpoint, engine code or torch means that the cell is measured anew.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors.numpy import load_file, save_file
 
 from evalkit.baseline import record_baseline
+from evalkit.checkpoint import checkpoint_hash
 from evalkit.config import REFERENCE, ROOT, Cell
+from evalkit.fingerprint import in_words, make, shown
 from evalkit.golden import baseline_path, golden_path, record_curve
 from evalkit.progress import Progress
-from evalkit.provenance import checkpoint_hash
+from evalkit.provenance import code_hash, versions
 from evalkit.records import Run
 from evalkit.report.card import Measured, write_card
 from evalkit.run import run_cell
@@ -31,14 +35,16 @@ QUANTS = ("bf16", "fp8", "nvfp4", "ptpc-fp8", "m31flash-c1-4", "m31flash-c32-48"
 
 
 def measure(runs_dir: Path, threads: int) -> Measured:
-    """Run every cell of the card, or take a complete run of the same cell and checkpoints."""
+    """Run every cell of the card, or take the stored run that the same engine made of it; a line says which and why."""
 
     def cell(k: int, quant: str = "float32", draft: str = DRAFT, width: str = "k", **settings: Any) -> Run:
         wanted = Cell.make(
             **{"model": TARGET, "draft": draft, "k": k, "quant": quant, "shots": 0, "draft_width": width,
                "threads": threads, **settings}
         )  # fmt: skip
-        return kept(wanted, runs_dir) or run_cell(wanted, runs_dir=runs_dir, watcher=Progress())
+        found = look_for(wanted, runs_dir)
+        print(found.words, flush=True)
+        return found.run or run_cell(wanted, runs_dir=runs_dir, watcher=Progress())
 
     return Measured(
         plain=cell(0),
@@ -73,17 +79,36 @@ def damaged(folder: Path) -> dict[str, Path]:
     return made
 
 
-def kept(cell: Cell, runs_dir: Path) -> Run | None:
-    """A complete stored run of this cell with the checkpoints of today, if there is one."""
-    shas = {"target_sha": checkpoint_hash(cell.engine.model)}
-    if cell.engine.draft_path is not None:
-        shas["draft_sha"] = checkpoint_hash(cell.engine.draft_path)
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A cell's stored run, if it may be taken again, and a line for people: what is done and why."""
+
+    run: Run | None
+    words: str
+
+
+def look_for(cell: Cell, runs_dir: Path) -> Found:
+    """The stored run of this cell that the checkpoints, engine code and torch of today would make again."""
+    name = cell.stem(cell.task)
     asked = {k: v for k, v in cell.to_json().items() if k != "max_tokens"}  # the task may say more of that one
-    for head in list_runs(runs_dir):
-        same = all(head["cell"].get(k) == v for k, v in asked.items())
-        if head["complete"] and same and all(head["fingerprint"].get(k) == v for k, v in shas.items()):
-            return load_run(find_run(head["id"], runs_dir))
-    return None
+    heads = [h for h in list_runs(runs_dir) if all(h["cell"].get(k) == v for k, v in asked.items())]
+    now, others = make(_makers(cell)), []
+    for head in reversed(heads):  # the newest first
+        made = {**head["fingerprint"], **head["provenance"], **(head["provenance"].get("versions") or {})}
+        changed = now.differences(made, now.fields)
+        if head["complete"] and not changed:
+            words = f"kept {head['id']}: same cell, checkpoints, engine code {shown(now.fields['code'])} and torch"
+            return Found(load_run(find_run(head["id"], runs_dir)), words)
+        others.append(f"{head['id']} has {in_words(changed)}" if changed else f"{head['id']} is not complete")
+    return Found(None, f"measuring {name}: {others[0] if others else 'no stored run of it'}")
+
+
+def _makers(cell: Cell) -> dict[str, Any]:
+    """What makes a run's texts and steps beside its cell: checkpoints, the engine's source and torch."""
+    out = {"target_sha": checkpoint_hash(cell.engine.model), "code": code_hash(), "torch": versions()["torch"]}
+    if cell.engine.draft_path is not None:
+        out["draft_sha"] = checkpoint_hash(cell.engine.draft_path)
+    return out
 
 
 def main(argv: list[str] | None = None) -> None:

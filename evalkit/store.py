@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from evalkit.errors import EvalkitError
+from evalkit.files import write_all, write_atomic
 from evalkit.records import SCHEMA, Run, Sample, Stopping
 from evalkit.runfile import (
     LOCK_FILE,
@@ -82,7 +83,7 @@ class RunWriter:
         """Stores one finished sample. `seconds` is the time that this session has generated for so far."""
         line = pack_sample(sample, at=self._before + seconds)
         try:
-            _write_all(self._file, line)
+            write_all(self._file, line)
             self._since_sync += 1
             if self._since_sync >= SYNC_EVERY:
                 os.fsync(self._file)
@@ -294,33 +295,6 @@ def _recover(path: Path) -> tuple[dict[int, Sample], int, float]:
             if not sample.error:
                 done[sample.doc_id] = sample
     return done, offset, seconds
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    """Writes a file whole or not at all, and safe on disk."""
-    temp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            _write_all(fd, data)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(temp, path)
-    except BaseException:
-        temp.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _plain(value: Any) -> Any:

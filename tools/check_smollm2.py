@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evalkit.marked import between
+
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "build" / "smollm2"
 DATA = ROOT.parent / "shared" / "data" / "gsm8k"
@@ -130,7 +132,6 @@ def page(found: list[Found], versions: str, max_tokens: int) -> str:
     """The outcome as Markdown."""
     rows, texts = sum(f.prompt_tokens + f.text_tokens for f in found), sum(f.text_tokens for f in found)
     lines = [
-        START,
         f"{len(found)} GSM8K questions in the model's chat template, up to {max_tokens} tokens of the engine's greedy "
         f"text after each; float32 on a CPU, {versions}.",
         "",
@@ -144,7 +145,7 @@ def page(found: list[Found], versions: str, max_tokens: int) -> str:
         f"{len(found)} |",
     ]
     lines += [f"| text {i} parts at a top-two gap of | {f.gap:.1e} |" for i, f in enumerate(found) if f.gap is not None]
-    return "\n".join([*lines, END])
+    return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -174,8 +175,7 @@ def main(argv: list[str] | None = None) -> int:
     text = page(found, versions, args.max_tokens)
     print(text, f"\n{time.perf_counter() - start:.0f} s")
     if args.write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-        PAGE.write_text(before + text + rest.partition(END)[2], encoding="utf-8")
+        PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), (START, END), text), encoding="utf-8")
     bad = [f for f in found if f.relative > 1e-4 or (f.gap is not None and f.gap > 1e-4)]
     return 1 if bad else 0
 

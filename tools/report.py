@@ -53,11 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_of(k: int, quant: str, runs_dir: Path, threads: str) -> str:
     """The id of a stored run that the present engine and model would give again; made where there is none."""
     from evalkit import provenance
+    from evalkit.checkpoint import checkpoint_hash
     from evalkit.config import Cell
     from evalkit.store import list_runs
 
     cell = Cell.make(k=k, quant=quant)
-    target, draft = (provenance.checkpoint_hash(p) for p in (cell.engine.model, cell.engine.draft_path) if p)
+    target, draft = (checkpoint_hash(p) for p in (cell.engine.model, cell.engine.draft_path) if p)
     wanted = {
         "k": k,
         "quant": quant,

@@ -52,10 +52,10 @@ def pair(s: Setting) -> Found:
         raise Skip("no Qwen3 pair: give its folder (target/, draft/) with --pair")
     target, draft = s.pair / "target", s.pair / "draft"
     words = ("--model", str(target), "--max-tokens", "96", *SAME)
-    drafts, every = ("--k", "7"), ("--limit", str(s.same))
-    ours, _ = evidence.evaluate("pair-in-process", s.folder, *words, *drafts, *every, "--draft", str(draft))
+    drafts, every = ("--k", "7", "--draft", str(draft)), ("--limit", str(s.same))
+    ours, _ = evidence.evaluate("pair-in-process", s.folder, *words, *drafts, *every)
     rows, lines = [evidence.row("in process", "tiny Qwen3", ours)], []
-    server = servers.serve("tiny", "--model", str(target), "--draft", str(draft), "--k", "7")
+    server = servers.serve("tiny", "--model", str(target), *drafts)
     with started(server, s.folder / "pair-serve.log"):
         before = evidence.counted(server)
         theirs, _ = evidence.evaluate("pair-serve", s.folder, *words, *drafts, *every, *evidence.at(server))

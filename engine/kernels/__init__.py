@@ -20,6 +20,7 @@ from torch import Tensor
 
 from engine import sampling, verify
 from engine.errors import EngineError
+from engine.kernels.groups import Groups
 from engine.verify import MIN_MASS, Decision
 
 FORMATS = ("float32", "bf16", "fp8", "nvfp4")  # of keys and values; others (fp8_fnuz, a global scale) have no kernel
@@ -183,6 +184,32 @@ def ptpc_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, dtype: t
     from engine.kernels import linear
 
     return linear.ptpc_matmul(x, x_scale, w, w_scale, dtype)
+
+
+def ptpc_experts(
+    x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, groups: Groups, dtype: torch.dtype = torch.bfloat16
+) -> Tensor:
+    """[places, n] in `dtype`: ptpc_matmul of each place's row with the matrix of its expert, all in one launch.
+
+    Rows have equally many places, those of a row one after another: place i is of row i // (places / rows).
+    x: float8_e4m3fn [rows, k], x_scale: float32 [rows, 1]; w: float8_e4m3fn [experts, n, k], w_scale: float32
+    [experts, n, 1].
+    """
+    from engine.kernels import experts
+
+    return experts.ptpc_experts(x, x_scale, w, w_scale, groups, dtype)
+
+
+def mx_experts(x: Tensor, w: Tensor, w_scale: Tensor, groups: Groups) -> Tensor:
+    """[places, n] in the type of x: each place's row times the matrix of its expert, all in one launch.
+
+    Places as in ptpc_experts. x: bf16 or float32 [rows, k]; w: uint8 [experts, n, k] of MXFP8 codes, or [experts, n,
+    k / 2] of MXFP4's; w_scale: E8M0 bytes uint8 [experts, n, k / 32]. Sums are float32, of products of x's type, which
+    holds a decoded weight exactly.
+    """
+    from engine.kernels import experts
+
+    return experts.mx_experts(x, w, w_scale, groups)
 
 
 def index_topk(

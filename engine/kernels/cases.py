@@ -13,19 +13,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.kernels import attention, block, index, linear, sample, store
+from engine.kernels import attention, block, experts, index, linear, sample, store
+from engine.kernels.groups import Groups, tile_height
 from engine.kernels.launch import Launch
 from engine.quant import FORMATS, INDEX_FORMATS
 
 WIDTHS = (1, 2, 4, 6, 8, 64, 2048)  # rows of a sequence in a step: plain decode, K+1 for K=1, 3, 5, 7, prefill chunks
 BATCHES = (1, 2, 8, 48, 512)
+ROWS = (1, 8, 16, 17, 64, 65, 4096)  # of a product
 DRAFTED = (1, 3, 5, 7)  # rows of a block
 LENGTHS = (1000, 8192, 131072, 1 << 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What of a model decides its kernels. linear: (in, out) widths of its projections; lengths: of contexts."""
+    """What of a model decides its kernels. linear: (in, out) widths of its projections; lengths: of contexts.
+
+    experts: how many, and how many serve a row; stacks: (in, out) widths of their matrices.
+    """
 
     name: str
     dtype: torch.dtype
@@ -42,24 +47,30 @@ class Shape:
     block: int = 128
     topk: int = 16
     linear: tuple[tuple[int, int], ...] = ()
+    experts: tuple[int, int] = (128, 4)
+    stacks: tuple[tuple[int, int], ...] = ()
     lengths: tuple[int, ...] = LENGTHS
 
 
-# MiniMax-M3: 64 query and 4 KV heads of 128, 4 index heads of 128, blocks of 128, top 16, hidden 6144.
+# MiniMax-M3: 64 query and 4 KV heads of 128, 4 index heads of 128, blocks of 128, top 16, hidden 6144; 4 of 128 experts
+# of 3072.
 M3 = Shape(
     name="M3", dtype=torch.bfloat16, heads=64, kv_heads=4, head_dim=128, page_size=128, vocab=200064, markov_rank=256,
     index_heads=4, linear=((6144, 9856), (8192, 6144), (6144, 24576), (12288, 6144)),
+    stacks=((6144, 6144), (3072, 6144)),
 )  # fmt: skip
 # One of its four ranks.
 M3_TP4 = Shape(
     name="M3 TP4", dtype=torch.bfloat16, heads=16, kv_heads=1, head_dim=128, page_size=128, vocab=200064,
     markov_rank=256, index_heads=1, linear=((6144, 2560), (2048, 6144), (6144, 6144), (3072, 6144)),
+    stacks=((6144, 1536), (768, 6144)),
 )  # fmt: skip
 # The embedded model in the engine's default pages of 16 (tests hold this against its config.json), in both dtypes.
 EMBEDDED = Shape(
     name="gradeschool", dtype=torch.bfloat16, heads=4, kv_heads=2, head_dim=32, page_size=16, vocab=768, markov_rank=32,
     index_heads=2, index_dim=32, block=16, topk=3, lengths=(1000, 4096),
     linear=((128, 256), (128, 96), (128, 128), (128, 768), (384, 128), (64, 128)),
+    experts=(8, 2), stacks=((128, 128), (64, 128)),
 )  # fmt: skip
 EMBEDDED_FLOAT32 = replace(
     EMBEDDED, name="gradeschool float32", dtype=torch.float32, formats=("float32",), index_formats=("float32",)
@@ -135,6 +146,7 @@ def _launches(s: Shape) -> Iterator[Launch]:
     yield from _blocks(s)
     yield from _index(s)
     yield from _linear(s)
+    yield from _experts(s)
     yield from _sampling(s)
 
 
@@ -212,11 +224,29 @@ def _index(s: Shape) -> Iterator[Launch]:
 
 def _linear(s: Shape) -> Iterator[Launch]:
     for k, n in s.linear:
-        for m in (1, 8, 16, 17, 64, 65, 4096):
+        for m in ROWS:
             yield from linear.quantise_rows_launches(_empty(m, k, dtype=s.dtype))[2]
             x, w = _empty(m, k, dtype=linear.FP8), _empty(n, k, dtype=linear.FP8)
             scales = _empty(m, 1, dtype=torch.float32), _empty(n, 1, dtype=torch.float32)
             yield from linear.ptpc_matmul_launches(x, scales[0], w, scales[1], s.dtype)[1]
+
+
+def _experts(s: Shape) -> Iterator[Launch]:
+    """Rows that several experts serve, and rows of one each."""
+    (count, chosen), u8 = s.experts, torch.uint8
+    for k, n in s.stacks:
+        for m in ROWS:
+            ids = _empty(m * chosen, dtype=torch.int64)
+            few, many = (Groups.of(ids, count, tile_height(len(ids), count, least)) for least in (16, 64))
+            for rows in (m, m * chosen):
+                x, x_scale = _empty(rows, k, dtype=linear.FP8), _empty(rows, 1, dtype=torch.float32)
+                w, w_scale = _empty(count, n, k, dtype=linear.FP8), _empty(count, n, 1, dtype=torch.float32)
+                yield from experts.ptpc_experts_launches(x, x_scale, w, w_scale, many, s.dtype)[1]
+                x, w_scale = _empty(rows, k, dtype=s.dtype), _empty(count, n, k // 32, dtype=u8)
+                for groups in (few, many):  # `many` where the other stack is in fp8
+                    for width in (k // 2, k):
+                        w = _empty(count, n, width, dtype=u8)
+                        yield from experts.mx_experts_launches(x, w, w_scale, groups)[1]
 
 
 def _sampling(s: Shape) -> Iterator[Launch]:

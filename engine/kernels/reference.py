@@ -5,12 +5,15 @@ Formats, draws and rejection are those of engine.quant, engine.sampling and engi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from engine import sampling, verify
 from engine.indexer import FORCED_INIT, FORCED_LOCAL, NO_SCORE
-from engine.quant import FORMATS, INDEX_FORMATS, decode_fp8, encode_fp8
+from engine.kernels.groups import Groups
+from engine.quant import FORMATS, INDEX_FORMATS, decode_fp8, decode_mxfp4, decode_mxfp8, encode_fp8
 from engine.verify import Decision
 
 
@@ -99,6 +102,32 @@ def ptpc_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, dtype: t
     one = torch.ones(1, device=x.device)
     y = decode_fp8(x, one) @ decode_fp8(w, one).T
     return (y * x_scale * w_scale.view(1, -1)).to(dtype)
+
+
+def ptpc_experts(
+    x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, groups: Groups, dtype: torch.dtype = torch.bfloat16
+) -> Tensor:
+    """Twin of kernels.ptpc_experts: one expert at a time. The order and the tiles play no part."""
+    y = torch.empty(len(groups.ids), w.shape[1], dtype=dtype, device=x.device)
+    for expert, (places, rows) in enumerate(_by_expert(groups, len(x), len(w))):
+        y[places] = ptpc_matmul(x[rows], x_scale[rows], w[expert], w_scale[expert], dtype)
+    return y
+
+
+def mx_experts(x: Tensor, w: Tensor, w_scale: Tensor, groups: Groups) -> Tensor:
+    """Twin of kernels.mx_experts: one expert at a time, float32."""
+    y = torch.empty(len(groups.ids), w.shape[1], dtype=x.dtype, device=x.device)
+    decode = decode_mxfp4 if w.shape[2] < x.shape[1] else decode_mxfp8
+    for expert, (places, rows) in enumerate(_by_expert(groups, len(x), len(w))):
+        y[places] = (x[rows].float() @ decode(w[expert], w_scale[expert]).T).to(x.dtype)
+    return y
+
+
+def _by_expert(groups: Groups, rows: int, experts: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The places of each expert and their rows."""
+    for expert in range(experts):
+        places = (groups.ids == expert).nonzero().squeeze(1)
+        yield places, places // max(len(groups.ids) // max(rows, 1), 1)
 
 
 def index_topk(

@@ -16,6 +16,7 @@ from engine.errors import EngineError
 from engine.kernels import Kernels
 from engine.layers import packed_rows
 from engine.mode import QuantMode
+from engine.quant.experts import QuantExperts
 from engine.quant.fp8 import DIALECTS
 from engine.quant.linear import ACTIVATIONS, QuantLinear
 from engine.quant.online import RECIPE_EXCLUDE, OnlineQuantConfig, Resolved, linear_names, resolve, warnings
@@ -129,7 +130,7 @@ def quantise_module(
         else:
             rows = packed_rows(module, layer.path)[: len(layer.parts) // len(weight)]
             amax = getattr(owner, f"{last}_amax", [None] * len(weight))
-            new = nn.ModuleList(make(w, packed=rows, row_amax=a) for w, a in zip(weight, amax, strict=True))
+            new = QuantExperts([make(w, packed=rows, row_amax=a) for w, a in zip(weight, amax, strict=True)])
         delattr(owner, last)  # a parameter gives way to no module
         setattr(owner, last, new)
 

@@ -101,9 +101,12 @@ class QuantLinear(nn.Module):
             y = F.linear(values, w).mul_(scale).mul_(self.scales[which].squeeze(1))
             y = y if bias is None else y.add_(bias)
         else:
-            x32 = QUANTISE[self.act](x, self._group(), self.options) if self.act else x.float()
-            y = F.linear(x32, w, None if bias is None else bias.float())
+            y = F.linear(self.activations(x), w, None if bias is None else bias.float())
         return y.to(x.dtype)
+
+    def activations(self, x: Tensor) -> Tensor:
+        """x as it is multiplied with the decoded weight, float32: quantised and decoded, or as it is."""
+        return QUANTISE[self.act](x, self._group(), self.options) if self.act else x.float()
 
     @staticmethod
     def _multiplied(x: Tensor, codes: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:

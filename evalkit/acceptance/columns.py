@@ -56,6 +56,23 @@ class Steps:
         """Verify steps with 0..K accepted drafts, by document that has any: [documents, K+1] float64."""
         return _counts(self.documents, self.sample[self.verify], self.accepted[self.verify], k)
 
+    def judged_at(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The one law of conditional rates: (kept, judged), each [documents, K] float64.
+
+        A draft is judged at position j where all drafts before it were kept. A block that a stop cut is judged up to
+        its last draft in the output: the answer was over there, so what became of the drafts past it is no rejection.
+        A block that the token limit cut is judged whole: its text would have gone on.
+        """
+        at = np.arange(1, k + 1)
+        verify = self.verify
+        accepted = self.accepted[verify][:, None]
+        judged = (self.judged[verify][:, None] >= at) & (accepted >= at - 1)  # [verify steps, K]
+        row, many = _rows(self.documents, self.sample[verify])
+        out = np.zeros((2, many, k))
+        np.add.at(out[0], row, judged & (accepted >= at))
+        np.add.at(out[1], row, judged)
+        return out[0], out[1]
+
 
 def steps_of(samples: Sequence[Sample], k: int | None = None) -> Steps:
     """The samples' steps. Raises EvalkitError for one that contradicts itself or has more drafts than `k`."""
@@ -94,9 +111,15 @@ def _places(answered: Sequence[Sample]) -> np.ndarray:
 
 def _counts(documents: Sequence[int], sample: np.ndarray, accepted: np.ndarray, k: int) -> np.ndarray:
     """A histogram over 0..K a document, in the order in which they come."""
+    row, many = _rows(documents, sample)
+    flat = np.bincount(row * (k + 1) + accepted, minlength=many * (k + 1))
+    return flat.astype(np.float64).reshape(-1, k + 1)
+
+
+def _rows(documents: Sequence[int], sample: np.ndarray) -> tuple[np.ndarray, int]:
+    """([steps] the row of each step's document, in the order in which they come; how many documents)."""
     place: dict[int, int] = {}
     row = np.zeros(len(documents), dtype=np.int64)
     for i in np.flatnonzero(np.bincount(sample)).tolist():
         row[i] = place.setdefault(documents[i], len(place))
-    flat = np.bincount(row[sample] * (k + 1) + accepted, minlength=len(place) * (k + 1))
-    return flat.astype(np.float64).reshape(-1, k + 1)
+    return row[sample], len(place)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evalkit import stats
-from evalkit.acceptance.columns import cluster_counts
+from evalkit.acceptance.columns import Steps, cluster_counts, steps_of
 from evalkit.records import Sample
 from evalkit.stats import Interval
 
@@ -24,12 +24,15 @@ USEFUL = 0.05  # a position fewer steps reach adds less than a twentieth of a to
 class Position:
     """One draft position 1..K. Shares are fractions of 1; the bands hold for all positions at once (95 %).
 
-    `survival` is of all verify steps, `conditional` of those whose drafts before were all accepted (None where no
-    step got that far). Bands are None for a single document.
+    `survival` is of all verify steps, blocks that a stop cut included. `conditional` is of the blocks `judged` here:
+    all drafts before were accepted, and no stop had ended the answer (`Steps.judged_at`); None where there is no such
+    block.
+    Bands are None for a single document.
     """
 
     position: int
     steps: int  # steps that accepted at least this many drafts
+    judged: int  # blocks that `conditional` is of
     survival: float
     survival_band: Interval | None
     conditional: float | None
@@ -38,24 +41,31 @@ class Position:
 
 def positions(samples: Sequence[Sample], k: int, level: float = 0.95) -> tuple[Position, ...]:
     """Both curves of the samples that did not fail; empty without a verify step. A document is a cluster."""
-    counts = cluster_counts(samples, k)
+    return positions_of(steps_of(samples, k), k, level)
+
+
+def positions_of(steps: Steps, k: int, level: float = 0.95) -> tuple[Position, ...]:
+    """`positions` of samples that were made into columns before."""
+    counts = steps.counts(k)
     if not len(counts) or k < 1:
         return ()
     reached = stats.survival_counts(counts)  # [documents, K+1]: at least 0..K accepted
-    above, before = reached[:, 1:], reached[:, :-1]
+    above = reached[:, 1:]
+    kept, judged = steps.judged_at(k)
     all_steps = np.repeat(reached[:, :1], k, axis=1)
     bands = _falling(_band(above, all_steps, level))
-    conditional_bands = _band(above, before, level)
+    conditional_bands = _band(kept, judged, level)
     out = []
     for j in range(k):
-        total, base = above[:, j].sum(), before[:, j].sum()
+        total, base = above[:, j].sum(), judged[:, j].sum()
         out.append(
             Position(
                 position=j + 1,
                 steps=int(total),
+                judged=int(base),
                 survival=float(total / all_steps[:, j].sum()),
                 survival_band=bands[j],
-                conditional=float(total / base) if base else None,
+                conditional=float(kept[:, j].sum() / base) if base else None,
                 conditional_band=conditional_bands[j],
             )
         )
@@ -64,11 +74,11 @@ def positions(samples: Sequence[Sample], k: int, level: float = 0.95) -> tuple[P
 
 def counted_positions(found: AcceptanceStats) -> tuple[Position, ...]:
     """The same from a server's counts by position, which show no spread; empty where it has none."""
-    shares = zip(found.survival, found.conditional, strict=True)
+    before = (1.0, *found.survival)
     return tuple(
-        Position(position=j, steps=round(s * found.steps), survival=s, survival_band=None, conditional=c,
-                 conditional_band=None)
-        for j, (s, c) in enumerate(shares, start=1)
+        Position(position=j, steps=round(s * found.steps), judged=round(before[j - 1] * found.steps), survival=s,
+                 survival_band=None, conditional=c, conditional_band=None)
+        for j, (s, c) in enumerate(zip(found.survival, found.conditional, strict=True), start=1)
     )  # fmt: skip
 
 

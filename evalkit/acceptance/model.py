@@ -5,7 +5,11 @@ Definitions (as InferenceX, vLLM and ATOM count them):
 - accepted length = 1 + sum(accepted) / steps, a ratio of sums over all steps, the target's own token counted;
 - acceptance rate = sum(accepted) / sum(proposed); it falls as K grows, by construction;
 - survival S_j = share of steps with at least j accepted drafts; accepted length = 1 + S_1 + ... + S_K;
-- conditional rate at j = S_j / S_(j-1); histogram counts the steps with 0, 1, ..., K accepted drafts;
+- conditional rate at j: of the blocks whose first j - 1 drafts were all accepted, the share that accept draft j too.
+  Drafts past a stop are left out: the answer was over, so none of them was rejected; nor was one that was never
+  proposed (columns.Steps.judged_at). Where all blocks are whole it is S_j / S_(j-1), and that is all that a server's
+  counters can tell;
+- histogram counts the steps with 0, 1, ..., K accepted drafts;
 - *raw* is before any trimming at a stop or limit (the published definition), *trimmed* after it;
 - *emitted per step* is output tokens over all forward passes, drafted or not: what speed depends on;
 - the uncertainty treats a document, with all its steps, as one cluster (see stats.clustered_ratio).
@@ -82,6 +86,7 @@ class AcceptanceStats:
     source: str = "steps"  # what the figures are made of
     unit: str = "samples"  # what `clusters` counts
     problems: tuple[str, ...] = ()  # why they are not evidence (of a server that counts for itself)
+    past_stop: int = 0  # drafts of blocks cut by a stop that lie past it: in no conditional rate
     uncertainty: stats.Estimate | None = None  # of accepted_length, with what skewed documents do to its tests
 
     def estimate(self) -> stats.Estimate | None:

@@ -25,7 +25,8 @@ class Reconciled:
     """What steps and tokens say of each other. `wrong` (a contradiction) and `unknown` (no count) are sentences."""
 
     steps: int  # verify steps that are stored
-    told: int | None  # that the engine counted
+    told: int | None  # that the engine counted, in the last session
+    resumed: bool  # whether answers of earlier sessions are among them, whose steps that count leaves out
     tokens: int  # of the answers that were compared
     unexplained: int  # tokens that the steps give too many or too few
     answers: int
@@ -57,12 +58,13 @@ def reconcile(run: Run) -> Reconciled:
             wrong.append(f"{len(order)} answers have a step that can't be (trimmed and not cut, or cut before the "
                          f"last); first document {order[0].doc_id}")  # fmt: skip
     told = _told(run.counters.get(VERIFY_STEPS))
+    resumed = any(_kept(session) for session in _sessions(run.provenance.get("sessions")))
     if run.cell.get("k") and not answered:
         unknown.append("no answers, so no steps to compare")
     if not served:
-        _count(run, stored, told, wrong, unknown)
-    return Reconciled(steps=stored, told=told, tokens=tokens, unexplained=unexplained, answers=len(compared),
-                      wrong=tuple(wrong), unknown=tuple(unknown))  # fmt: skip
+        _count(run, stored, told, resumed, wrong, unknown)
+    return Reconciled(steps=stored, told=told, resumed=resumed, tokens=tokens, unexplained=unexplained,
+                      answers=len(compared), wrong=tuple(wrong), unknown=tuple(unknown))  # fmt: skip
 
 
 def _tells(sample: Sample) -> bool:
@@ -89,12 +91,11 @@ def _told(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def _count(run: Run, stored: int, told: int | None, wrong: list[str], unknown: list[str]) -> None:
+def _count(run: Run, stored: int, told: int | None, resumed: bool, wrong: list[str], unknown: list[str]) -> None:
     """The engine's counter holds the last session's steps, given-up requests included."""
     if told is None:
         unknown.append("the engine's counters do not say how many verify steps there were")
         return
-    resumed = any(_kept(session) for session in _sessions(run.provenance.get("sessions")))
     given_up = bool(run.stopped) or any(s.error for s in run.samples)
     bad = (told < stored and not resumed) or (told > stored and not given_up)
     if bad:

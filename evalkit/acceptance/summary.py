@@ -57,7 +57,7 @@ def summarize(samples: Sequence[Sample], k: int | None = None) -> AcceptanceStat
         mean_of_requests=sum(per_request) / len(per_request),
         acceptance_rate=total / drafts,
         survival=tuple(float(x) for x in survival),
-        conditional=_conditional(survival),
+        conditional=_conditional(steps, top),
         histogram=tuple(int(x) for x in histogram),
         se=ratio.se,
         interval=None if ratio.interval is None else _shift(ratio.interval),
@@ -66,6 +66,7 @@ def summarize(samples: Sequence[Sample], k: int | None = None) -> AcceptanceStat
         steps_without_draft=without,
         cut_at_stop=stop,
         cut_at_limit=limit,
+        past_stop=int((steps.k - steps.judged)[verify].sum()),
         cut_share=(stop + limit) / n,
         forced=forced,
         looks_forced=looks_forced(histogram),
@@ -88,6 +89,6 @@ def _shift(interval: stats.Interval) -> stats.Interval:
     return stats.Interval(1 + interval.low, 1 + interval.high)
 
 
-def _conditional(survival: np.ndarray) -> tuple[float | None, ...]:
-    before = [1.0, *survival[:-1]]
-    return tuple(float(s / b) if b > 0 else None for s, b in zip(survival, before, strict=True))
+def _conditional(steps: Steps, k: int) -> tuple[float | None, ...]:
+    kept, judged = (part.sum(axis=0) for part in steps.judged_at(k))
+    return tuple(float(up / n) if n else None for up, n in zip(kept, judged, strict=True))

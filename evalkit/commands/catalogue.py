@@ -19,6 +19,7 @@ def check(
 ) -> None:
     """Read catalogues strictly, and remark on bars that can't fail or can't pass. Exits 2 when one is unsound."""
     from evalkit.ci.catalogue import read_catalogue, remarks
+    from evalkit.layout import say
 
     broken = 0
     for path in files:
@@ -26,12 +27,12 @@ def check(
             entries = read_catalogue(path)
         except EvalkitError as e:
             broken += 1
-            print(f"unsound: {e.what}")
+            say(f"unsound: {e.what}")
             continue
-        print(f"{path.name}: {len(entries)} entries, {sum(e.drafts for e in entries)} with a draft")
+        say(f"{path.name}: {len(entries)} entries, {sum(e.drafts for e in entries)} with a draft")
         for entry in entries:
             for said in remarks(entry):
-                print(f"  {entry.name} {said}")
+                say(f"  {entry.name} {said}")
     if broken:
         raise EvalkitError(f"{broken} of {len(files)} catalogues are unsound", "see above")
 
@@ -46,7 +47,7 @@ def spec(
     """Print a catalogue's entry as a gate specification."""
     from evalkit.ci.catalogue import find_entry, read_catalogue
     from evalkit.ci.spec import spec_text
-    from evalkit.outputs.common import write_text
+    from evalkit.files import write_text
 
     text = spec_text(find_entry(read_catalogue(file), name), run, source=file.name)
     if output is None:

@@ -5,29 +5,28 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evalkit import layout
 from evalkit.commands import PLAIN
+from evalkit.commands import options as opt
+from evalkit.commands.certify import by_default, by_spec, certify
+from evalkit.commands.common import exit_code, specification
 from evalkit.errors import EvalkitError
 
 if TYPE_CHECKING:
     from evalkit.certificate import Certificate
     from evalkit.fingerprint import Fingerprint
-    from evalkit.records import Outcome, Run, Verdict
 
 app = typer.Typer(help="Certificates: a pass, bound to its configuration.", **PLAIN)
 FILE = "certificate.json"
 WITH_MARGIN = ("accuracy", "accepted length", "accepted drafts distribution", "accept rate by position")
 
 CertificateFile = Annotated[Path, typer.Argument(help="A certificate's file.", metavar="CERTIFICATE")]
-RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Folder of the stored runs.")]
-BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
-GoldenOpt = Annotated[Path | None, typer.Option("--golden", help="Golden curve.  [default: golden/]")]
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help="File with the key that signs.", metavar="FILE")]
 KeyEnv = Annotated[str | None, typer.Option("--key-env", help="Variable with the key that signs.", metavar="NAME")]
 
@@ -39,107 +38,28 @@ def clock() -> datetime:
 
 @app.command("make")
 def make(
-    which: Annotated[
-        list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).", metavar="RUN...|SPEC")
-    ],
+    which: opt.RunsOrSpec,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file.  [default: in the run]")] = None,
     days: Annotated[int, typer.Option(help="Days until it expires.")] = 14,
-    baseline: BaselineOpt = None,
-    golden: GoldenOpt = None,
-    margin: Annotated[float | None, typer.Option(help="Loss of accuracy that is accepted.  [default: 0.01]")] = None,
+    baseline: opt.BaselineOpt = None,
+    golden: opt.GoldenOpt = None,
+    margin: opt.Margin = None,
     key_file: KeyFile = None,
     key_env: KeyEnv = None,
-    runs_dir: RunsDir = Path("runs"),
+    runs_dir: opt.RunsDir = Path("runs"),
 ) -> None:
     """Judge stored runs (several as one sweep), or by a specification, and certify each that passes. Exits as evalkit
     gate does."""
-    from evalkit.records import EXIT_CODE
-    from evalkit.spec.read import looks_like_spec
-
     key = _key(key_file, key_env)
-    if specs := [word for word in which if looks_like_spec(word)]:
-        if len(which) > 1 or baseline or golden or margin is not None:
-            odd = "other arguments" if len(which) > 1 else "--baseline, --golden or --margin"
-            raise EvalkitError(f"specification {specs[0]} with {odd}", "write them into the specification")
-        judged, outcome = _by_spec(Path(specs[0]), runs_dir)
+    if spec := specification(which, baseline=baseline, golden=golden, margin=margin):
+        judged, outcome = by_spec(spec, runs_dir)
     else:
-        judged, outcome = _by_default(which, runs_dir, baseline, golden, margin)
+        judged, outcome = by_default(which, runs_dir, baseline, golden, margin)
     if output and len(judged) > 1:
         raise EvalkitError(f"--output for {len(judged)} certificates", "leave it away: each goes into its run's folder")
     for one in judged:
-        _certify(one, output or one.folder / FILE, days, key)
-    raise typer.Exit(EXIT_CODE[outcome])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """A run with its verdict and the files that it rests on: (role, path)."""
-
-    run: Run
-    folder: Path
-    verdict: Verdict
-    standards: list[tuple[str, Path]]
-
-
-def _by_default(
-    which: Sequence[str], runs_dir: Path, baseline: Path | None, golden: Path | None, margin: float | None
-) -> tuple[list[_Judged], Outcome]:
-    from evalkit import sweep
-    from evalkit.judging import find_standard, judge_run, spec_of
-    from evalkit.store import find_run, load_run
-
-    spec_of(margin)
-    baseline, golden = find_standard(baseline, runs_dir, "baseline"), find_standard(golden, runs_dir, "golden")
-    folders = [find_run(word, runs_dir) for word in which]
-    runs = [load_run(folder) for folder in folders]
-    verdicts = [judge_run(run, baseline=baseline, golden=golden, margin=margin).verdict for run in runs]
-    verdicts = sweep.adjust(verdicts) if len(verdicts) > 1 else verdicts
-    judged = [
-        _Judged(run=run, folder=folder, verdict=verdict, standards=_standards(run, baseline, golden))
-        for run, folder, verdict in zip(runs, folders, verdicts, strict=True)
-    ]
-    return judged, sweep.combined(verdicts)
-
-
-def _by_spec(path: Path, runs_dir: Path) -> tuple[list[_Judged], Outcome]:
-    """The runs of a specification's cells. One broken on purpose is judged and never certified: its pass says that it
-    was refused. The specification is one of the files that a certificate rests on."""
-    from evalkit.provenance import now
-    from evalkit.spec.judge import judge_spec
-    from evalkit.spec.read import read_spec
-    from evalkit.spec.standards import named_files
-
-    spec = read_spec(path)
-    found = judge_spec(spec, runs_dir=runs_dir, now=now())
-    judged = []
-    for one in found.cells:
-        if one.run is None or one.folder is None or one.cell.refused_by:
-            why = "broken on purpose" if one.cell.refused_by else "published figures, no run"
-            print(f"no certificate: {one.cell.name} is {why}")
-            continue
-        named = named_files(spec, one.cell, runs_dir)
-        standards = _standards(one.run, named.pop("baseline", None), named.pop("golden", None))
-        standards += [*named.items(), ("specification", path)]
-        judged.append(_Judged(run=one.run, folder=one.folder, verdict=one.verdict, standards=standards))
-    if not judged:
-        raise EvalkitError(f"{path.name} has no cell with a run to certify", "name stored runs, or settings")
-    return judged, found.outcome
-
-
-def _certify(one: _Judged, path: Path, days: int, key: bytes | None) -> None:
-    from evalkit import certificate
-    from evalkit.records import Outcome
-
-    if one.verdict.outcome is not Outcome.PASS:
-        path.unlink(missing_ok=True)  # of an earlier verdict
-        telling = ", ".join(c.name for c in one.verdict.checks if c.outcome is one.verdict.outcome)
-        print(f"no certificate: {one.run.id} is {one.verdict.outcome.value}" + (f" by {telling}" if telling else ""))
-        return
-    values = certificate.make_certificate(
-        one.verdict, one.run, one.folder, standards=one.standards, now=clock(), days=days, key=key
-    )
-    certificate.write_certificate(values, path)
-    print(f"certificate: {path}, until {values['expires']}")
+        certify(one, output or one.folder / FILE, now=clock(), days=days, key=key)
+    raise typer.Exit(exit_code(outcome))
 
 
 @app.command("check")
@@ -153,11 +73,12 @@ def check(
     draft_width: Annotated[str, typer.Option("--draft-width", help="... its draft width ...")] = "k",
     device: Annotated[str, typer.Option(help="... and its device: cpu or cuda.")] = "auto",
     batch: Annotated[int | None, typer.Option(help="Sequences decoded together.  [default: 64]")] = None,
+    tp: Annotated[int, typer.Option("--tp", help="Ranks that share the target.")] = 1,
     prefix_cache: Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse prompts' KV.")] = True,
     image: Annotated[str, typer.Option(help="Image that it is served from.")] = "",
     flag: Annotated[list[str] | None, typer.Option("--flag", help="A server's flag.", metavar="NAME=VALUE")] = None,
-    baseline: BaselineOpt = None,
-    golden: GoldenOpt = None,
+    baseline: opt.BaselineOpt = None,
+    golden: opt.GoldenOpt = None,
     spec: Annotated[Path | None, typer.Option("--spec", help="The specification, where it's not beside.")] = None,
     max_margin: Annotated[
         list[str] | None,
@@ -165,7 +86,7 @@ def check(
     ] = None,
     key_file: KeyFile = None,
     key_env: KeyEnv = None,
-    runs_dir: RunsDir = Path("runs"),
+    runs_dir: opt.RunsDir = Path("runs"),
 ) -> None:
     """Say whether a certificate allows a configuration, and every field that differs. Exits 0 valid, 1 invalid."""
     from evalkit import certificate
@@ -185,7 +106,7 @@ def check(
     else:
         here = _of_setting(
             dict(k=k, quant=quant, draft=draft, model=model, draft_width=draft_width, device=device, batch=batch,
-                 prefix_cache=prefix_cache), image, flag or ()
+                 tp=tp, prefix_cache=prefix_cache), image, flag or ()
         )  # fmt: skip
     cert = certificate.read_certificate(file)
     given = {"baseline": find_standard(baseline, runs_dir, "baseline"), "specification": spec,
@@ -196,12 +117,12 @@ def check(
         key=_key(key_file, key_env), margins=largest,
     )  # fmt: skip
     if not found:
-        print(f"valid: {file.name} allows this configuration until {cert.expires.isoformat()}")
-        print(f"judged at: {margins(cert.body['verdict']['checks'])}")
+        layout.say(f"valid: {file.name} allows this configuration until {cert.expires.isoformat()}")
+        layout.say(f"judged at: {margins(cert.body['verdict']['checks'])}")
         return
     print(f"invalid: {file.name}")
     for said in found:
-        print(f"  {said}")
+        layout.say(f"  {said}")
     raise typer.Exit(1)
 
 
@@ -212,14 +133,14 @@ def show(file: CertificateFile) -> None:
 
     cert = read_certificate(file)
     try:
-        words = text(cert)
+        words = text(cert, layout.window())
     except (KeyError, TypeError, AttributeError):
         raise EvalkitError(f"{file} holds no verdict that can be shown", AGAIN) from None
     print(words)
 
 
-def text(cert: Certificate) -> str:
-    """A certificate for people, line by line."""
+def text(cert: Certificate, width: int = 0) -> str:
+    """A certificate for people, line by line; folded to `width` columns, 0 is not."""
     from evalkit.fingerprint import shown
 
     verdict = cert.body["verdict"]
@@ -228,9 +149,11 @@ def text(cert: Certificate) -> str:
              f"expires    {cert.expires.isoformat()}",
              f"signed     {'with a key' if cert.hmac_sha256 else 'no'}",
              "configuration"]  # fmt: skip
-    lines += [f"  {name:20} {shown(value)}" for name, value in cert.configuration.fields.items()]
-    lines += ["rests on", *(f"  {s.role:10} {s.name} ({s.sha256[:12]})" for s in (*cert.runs, *cert.standards))]
-    return "\n".join([*lines, "checks", *(f"  {c['name']}: {c['message']}" for c in verdict["checks"])])
+    lines.append(layout.pairs([(name, shown(value)) for name, value in cert.configuration.fields.items()], width))
+    held = [(s.role, f"{s.name} ({s.sha256[:12]})") for s in (*cert.runs, *cert.standards)]
+    lines += ["rests on", layout.pairs(held, width), "checks"]
+    lines += [f"  {c['name']}: {c['message']}" for c in verdict["checks"]]
+    return layout.fold_lines("\n".join(lines), width)
 
 
 def margins(checks: Sequence[Mapping[str, Any]]) -> str:
@@ -254,22 +177,6 @@ def _largest(words: Sequence[str]) -> dict[str, float]:
                                "give --max-margin accuracy=0.01 (one point)")  # fmt: skip
         out[name.strip()] = value
     return out
-
-
-def _standards(run: Run, baseline: Path | None, golden: Path | None) -> list[tuple[str, Path]]:
-    """The files that a run is judged against: named ones, else golden/'s, a curve with its evidence."""
-    from evalkit import golden as goldens
-    from evalkit.baseline import GOLDEN_DIR
-
-    target, draft = str(run.cell.get("target")), str(run.cell.get("draft"))
-    curve = golden or goldens.golden_path(target, draft)
-    found = [
-        ("baseline", baseline or goldens.baseline_path(target, str(run.cell.get("task")))),
-        ("golden", curve),
-        ("evidence", goldens.evidence_path(curve)),
-        ("references", GOLDEN_DIR / "reference_scores.yaml"),
-    ]
-    return [(role, path) for role, path in found if path.exists()]
 
 
 def _of_setting(words: dict[str, Any], image: str, flags: Sequence[str]) -> Fingerprint:

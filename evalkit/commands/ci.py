@@ -37,6 +37,7 @@ def plan(
     output: Annotated[Path | None, typer.Option("--output", help="Add the plan to $GITHUB_OUTPUT.")] = None,
 ) -> None:
     """Say which jobs an event starts and why, from labels, approvals and what changed."""
+    from evalkit import layout
     from evalkit.ci import rules
     from evalkit.ci.event import read_event, read_files, read_reviews
 
@@ -53,8 +54,9 @@ def plan(
         except OSError as e:
             raise EvalkitError(f"cannot write {output} ({e.strerror})", "give the file of $GITHUB_OUTPUT") from None
     for d in found.decisions:
-        print(f"{d.job:<10} {'run' if d.run else 'no':<4} {d.reason}: {rules.REASONS[d.reason]}")
-    print(f"levels     {', '.join(found.levels)}")
+        words = f"{d.reason}: {rules.REASONS[d.reason]}"
+        print(layout.fold(words, layout.window(), f"{d.job:<10} {'run' if d.run else 'no':<4} "))
+    print(layout.fold(", ".join(found.levels), layout.window(), "levels     "))
 
 
 def _names(words: Sequence[str]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ JunitFile = Annotated[
 ]
 SummaryFile = Annotated[Path | None, typer.Option("--summary", help="Write a markdown summary.", metavar="FILE")]
 StepSummary = Annotated[bool, typer.Option("--step-summary", help=f"Add the summary to ${STEP_SUMMARY}.")]
+Annotations = Annotated[bool, typer.Option("--annotations", help="Print GitHub annotations to stderr.")]
 BenchmarkFile = Annotated[
     Path | None,
     typer.Option("--benchmark", help="Write github-action-benchmark's JSON, and FILE.smaller.", metavar="FILE"),
@@ -39,6 +40,7 @@ class Outputs:
     junit: Path | None = None
     summary: Path | None = None
     step_summary: bool = False
+    annotations: bool = False
     benchmark: Path | None = None
     lm_eval: Path | None = None
 
@@ -85,6 +87,8 @@ class Outputs:
             outputs.write_summary(verdicts, runs, self.summary)
         if self.step_summary:
             outputs.append_summary(verdicts, runs, Path(os.environ[STEP_SUMMARY]))
+        if self.annotations:
+            print("\n".join(outputs.annotation_lines(verdicts, runs)), file=sys.stderr)
         if self.benchmark:
             outputs.write_benchmark(verdicts, runs, self.benchmark)
         if self.lm_eval:

@@ -11,7 +11,8 @@ from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, Row, 
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.chances import loss_words, p_value
 from evalkit.fingerprint import ACCURACY, Difference, accuracy_fingerprint, in_words
-from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, decide, points, what_would_tell
+from evalkit.formats import points, points_interval
+from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, decide, what_would_tell
 from evalkit.gate.limits import GateSpec
 from evalkit.records import Check, Outcome, Run, Sample, Stopping
 from evalkit.stopping import Followed, follow, in_order, rule_of
@@ -91,7 +92,7 @@ def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | No
     outcome = decide(test, spec.alpha)
     words = (
         f"against baseline {before / n:.4f} ({before}/{n}), {n} paired, {down} lost and {up} won: "
-        f"{points(difference)}, {100 * level:g} % {points(span.low)} .. {points(span.high)}, "
+        f"{points(difference)}, {100 * level:g} % {points_interval(span.low, span.high)}, "
         f"{loss_words(outcome, test.p_above, test.p_below, f'{100 * margin:g} pt')}{varies}"
     )
     if up > down and numbers["mcnemar_exact"] <= TOO_GOOD:
@@ -159,7 +160,7 @@ def _sequential(
     words = (
         f"against baseline {numbers['baseline']:.4f}, by the sequential rule: {found.stop.value} after {n} of "
         f"{told.planned} pairs, {found.down} lost and {found.up} won: {points(difference)}, "
-        f"{100 * found.level:.3g} % {points(span.low)} .. {points(span.high)}{_sequential_p(outcome, found, spec)}"
+        f"{100 * found.level:.3g} % {points_interval(span.low, span.high)}{_sequential_p(outcome, found, spec)}"
     )
     if n < total:
         words += f"; the other {total - n} are not judged"

@@ -31,10 +31,6 @@ def decide(test: stats.BoundTest, alpha: float) -> Outcome:
     return FAIL if test.p_below <= alpha else INCONCLUSIVE
 
 
-def points(fraction: float) -> str:
-    return f"{100 * fraction:+.1f} pt"
-
-
 def share_check(name: str, what: str, count: int, n: int, limit: float) -> Check:
     share = count / n if n else None
     outcome = PASS if share is not None and share <= limit else FAIL

@@ -14,7 +14,16 @@ from evalkit.errors import EvalkitError
 from evalkit.fingerprint import acceptance_fingerprint, shown
 from evalkit.gate.common import INCONCLUSIVE, checked, decide
 from evalkit.gate.limits import GateSpec
-from evalkit.golden import NOTED_MARKS, Curve, GoldenValue, differing_marks, lookup, record_command
+from evalkit.golden import (
+    NOTED_MARKS,
+    Curve,
+    GoldenValue,
+    differing_marks,
+    lookup,
+    record_command,
+    said_otherwise,
+    same_model,
+)
 from evalkit.records import Check, Outcome, Run
 
 
@@ -54,9 +63,8 @@ def length_check(
         own = acceptance_fingerprint(run).fields
         why = ", ".join(f"{m} {shown(_told(value, m))} / {shown(own.get(m, mark(run, m)))}" for m in differ)
         return check(INCONCLUSIVE, f"is not comparable with {value.place} ({why}); fix: {_own_golden(run)}")
-    here = mark(run, "temperature")
-    if not value.fingerprint and None not in (value.temperature, here) and value.temperature != here:
-        why = f"temperature {value.temperature:g} / {here:g}"
+    if other := said_otherwise(value, run):
+        why = ", ".join(other)
         return check(INCONCLUSIVE, f"is not comparable with {value.place} ({why}); fix: {_own_golden(run)}")
     for m in NOTED_MARKS:  # may differ, unless the specification says otherwise
         if value.fingerprint and value.fingerprint.get(m) != mark(run, m):
@@ -93,17 +101,6 @@ def length_check(
             f"; about {needed} {found.unit} would settle it" if needed else "; the golden value itself is too uncertain"
         )
     return check(outcome, more)
-
-
-def same_model(curve: str, target: str) -> bool:
-    """Whether a curve's model is a run's target: in letters and digits, of a path or a hub's name the last part.
-
-    InferenceX writes minimaxm3.1flash where a server says MiniMaxAI/MiniMax-M3.1-Flash.
-    """
-    here, there = (
-        "".join(c for c in name.rstrip("/").rsplit("/", 1)[-1].casefold() if c.isalnum()) for name in (curve, target)
-    )
-    return bool(here) and here == there
 
 
 def _policies(spec: GateSpec) -> tuple[tuple[str, str], ...]:

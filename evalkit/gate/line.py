@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from evalkit.gate.common import PASS, points
+from evalkit.formats import interval, points, points_interval
+from evalkit.gate.common import PASS
 from evalkit.records import Check, Verdict
 
 
@@ -22,7 +23,7 @@ def _score_part(check: Check | None) -> str:
     if "difference" not in x:
         return f"{check.found} vs no comparable baseline"
     low, high = x["interval"]
-    span = f"[{100 * low:+.1f}, {100 * high:+.1f}]"
+    span = f"({points_interval(low, high)})"
     return f"{check.found} vs baseline {x['baseline']:.4f}: {points(x['difference'])} {span}"
 
 
@@ -32,5 +33,5 @@ def _length_part(check: Check | None) -> str:
     x = check.numbers
     if "ratio" not in x:
         return f"AL {x['accepted_length']:.2f} vs no comparable golden"
-    limits = "[{:.3f}, {:.3f}]".format(*x["interval"]) if x["interval"] else "[unbounded]"
+    limits = f"({interval(*x['interval'], 3)})" if x["interval"] else "(unbounded)"
     return f"AL {x['accepted_length']:.2f} vs golden {x['golden']:.2f}: ratio {x['ratio']:.3f} {limits}"

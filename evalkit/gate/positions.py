@@ -13,7 +13,8 @@ from evalkit import stats
 from evalkit.acceptance import DistributionTest, distribution_of_counts
 from evalkit.acceptance.columns import cluster_counts
 from evalkit.chances import loss_words, p_value
-from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, points
+from evalkit.formats import points, points_interval
+from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked
 from evalkit.gate.limits import GateSpec
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Check, Run
@@ -124,7 +125,7 @@ def rate_check(run: Run, value: GoldenValue, spec: GateSpec) -> Check | None:
     shown += f" at {'one' if outcome is FAIL else 'each'} of {value.k} positions"
     message = (
         f"worst is {found}, golden {100 * there:.1f} %: {points(here - there)}, {100 * (1 - 2 * spec.alpha):g} % "
-        f"{points(low)} .. {points(high)}, {shown}"
+        f"{points_interval(low, high)}, {shown}"
     )
     needed = None
     if outcome is INCONCLUSIVE:

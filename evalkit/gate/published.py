@@ -8,7 +8,8 @@ from dataclasses import replace
 from evalkit import stats
 from evalkit.baseline import STRICT, ReferenceScore
 from evalkit.chances import loss_words
-from evalkit.gate.common import INCONCLUSIVE, checked, correct_of, decide, points, what_would_tell
+from evalkit.formats import points, points_interval
+from evalkit.gate.common import INCONCLUSIVE, checked, correct_of, decide, what_would_tell
 from evalkit.gate.limits import GateSpec
 from evalkit.records import Check, Run, Sample
 
@@ -79,8 +80,8 @@ def compare_counts(
     needed = stats.needed_n(p, q, ref.n, p - q + margin, alpha)
     found = f"{STRICT} {p:.4f} ({correct}/{n})"
     message = (
-        f"{found} against published {ref}, unpaired: {100 * (p - q):+.2f} pt, {100 * level:g} % {points(span.low)} .. "
-        f"{points(span.high)}, 95 % {points(wide.low)} .. {points(wide.high)}, "
+        f"{found} against published {ref}, unpaired: {points(p - q)}, {100 * level:g} % "
+        f"{points_interval(span.low, span.high)}, 95 % {points_interval(wide.low, wide.high)}, "
         f"{loss_words(outcome, test.p_above, test.p_below, f'{100 * margin:g} pt')}"
     )
     if stats.two_proportion_test(correct, n, ref.correct, ref.n, 0.0, exact=exact).statistic > TOO_GOOD:

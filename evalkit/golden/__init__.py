@@ -8,8 +8,10 @@ from evalkit.golden.curve import (
     GoldenValue,
     differing_marks,
     lookup,
+    pick,
     record_command,
-    select,
+    said_otherwise,
+    same_model,
 )
 from evalkit.golden.defaults import (
     JUDGED_BY,
@@ -30,7 +32,7 @@ from evalkit.golden.describe import (
     show_text,
 )
 from evalkit.golden.header import Header, Sampling, read_header
-from evalkit.golden.read import is_reference_scores, read_curve, read_curves
+from evalkit.golden.read import folder_curves, is_reference_scores, read_curve, read_curves
 from evalkit.golden.record import NEVER_WORKED, curve_of, record_curve
 from evalkit.golden.sidecar import EVIDENCE, evidence_path
 
@@ -57,16 +59,19 @@ __all__ = [
     "differing_marks",
     "evidence_path",
     "find_file",
+    "folder_curves",
     "golden_path",
     "is_reference_scores",
     "lookup",
     "pair_curves",
+    "pick",
     "published",
     "read_curve",
     "read_curves",
     "read_header",
     "record_command",
     "record_curve",
-    "select",
+    "said_otherwise",
+    "same_model",
     "show_text",
 ]  # fmt: skip

@@ -31,7 +31,7 @@ class GoldenValue:
 
     se, histogram, counters and fingerprint are None or empty for an imported curve, which publishes none, covariance
     (of the survival S_1..S_K that the histogram gives, clustered by document) also for one recorded before it was;
-    temperature is what such a curve's comments say, None where they do not.
+    temperature and dataset are what such a curve's comments say, None and "" where they do not.
     """
 
     k: int
@@ -48,6 +48,7 @@ class GoldenValue:
     fingerprint: Mapping[str, Any] | None = None
     counters: Mapping[str, int] | None = None  # requests, drafts, accepted, accepted_trimmed, ...
     temperature: float | None = None
+    dataset: str = ""
 
     def __post_init__(self) -> None:
         where = f"{self.source} at K={self.k}"
@@ -170,21 +171,13 @@ def lookup(curve: Curve, k: int, mode: str | None = None) -> GoldenValue:
     return curve.values[mode][k]
 
 
-def select(
-    curves: Sequence[Curve],
-    *,
-    model: str,
-    k: int,
-    mode: str | None = None,
-    method: str | None = None,
-    variant: str | None = None,
-) -> GoldenValue:
-    """The one value that fits, out of many files. What fits several curves, or none, is an error that names them.
+def pick(curves: Sequence[Curve], *, model: str, method: str | None = None, variant: str | None = None) -> Curve:
+    """The one curve that fits, out of many files. What fits several curves, or none, is an error that names them.
 
-    `method` is mtp, eagle3, dspark ... as the comments say; `variant` is a file's name without .yaml, or a word of
-    its speculative configuration such as draft_sample_method=probabilistic.
+    `method` is mtp, eagle3, dspark ... as the comments say, of a recorded curve its draft; `variant` is a file's name
+    without .yaml, or a word of its speculative configuration such as draft_sample_method=probabilistic.
     """
-    fits = [c for c in curves if c.model == model]
+    fits = [c for c in curves if same_model(c.model, model)]
     if not fits:
         have = ", ".join(sorted({c.model for c in curves})) or "none"
         raise EvalkitError(f"no golden curve of {model} (there is {have})", "name one of them")
@@ -201,12 +194,27 @@ def select(
         names = ", ".join(
             f"{c.source} ({'; '.join(sorted({*_method(c), *_words(c)})) or 'says nothing'})" for c in fits
         )
-        raise EvalkitError(f"{len(fits)} golden curves of {model} fit: {names}", "name its method or variant")
-    return lookup(fits[0], k, mode)
+        raise EvalkitError(f"{len(fits)} golden curves of {model} fit: {names}", "name the one file")
+    return fits[0]
+
+
+def same_model(curve: str, target: str) -> bool:
+    """Whether a curve's model is a run's target: in letters and digits, of a path or a hub's name the last part.
+
+    InferenceX writes minimaxm3.1flash where a server says MiniMaxAI/MiniMax-M3.1-Flash.
+    """
+    here, there = (_letters(name.rstrip("/").rsplit("/", 1)[-1]) for name in (curve, target))
+    return bool(here) and here == there
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.casefold() if c.isalnum())
 
 
 def _method(curve: Curve) -> set[str]:
-    return {curve.said.method} if curve.said and curve.said.method else set()
+    """What the comments call the method; a recorded curve's name its draft instead."""
+    word = (curve.said.method or curve.said.draft) if curve.said else ""
+    return {word} if word else set()
 
 
 def _words(curve: Curve) -> set[str]:
@@ -227,6 +235,21 @@ def differing_marks(value: GoldenValue, run: Run) -> list[str]:
     here = verify_facts(run.cell)
     more += [name for name in VERIFY if told.get(name) != here.get(name)]
     return [m for m in COMPARED_MARKS if told.get(m) != mark(run, m)] + more
+
+
+def said_otherwise(value: GoldenValue, run: Run) -> list[str]:
+    """In what a curve without a fingerprint is of another workload than a run, as far as its comments say it:
+    `temperature 1 / 0`. Nothing for what they leave open."""
+    if value.fingerprint:
+        return []
+    here, task = mark(run, "temperature"), str(run.cell.get("task"))
+    out = []
+    if None not in (value.temperature, here) and value.temperature != here:
+        out.append(f"temperature {value.temperature:g} / {here:g}")
+    there, ours = (_letters(word) for word in (value.dataset, task.rsplit("/", 1)[-1].removesuffix(".yaml")))
+    if there and ours and there not in ours and ours not in there:
+        out.append(f"data {value.dataset} / {task}")
+    return out
 
 
 def record_command(target: str, k: int, draft: str = "") -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from evalkit.baseline import GOLDEN_DIR, load_reference_scores
 from evalkit.errors import EvalkitError
+from evalkit.formats import interval, signed
 from evalkit.golden.curve import Curve, GoldenValue
 from evalkit.golden.read import read_curves
+from evalkit.layout import fold, fold_lines, pairs, table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +88,8 @@ def find_file(word: str, root: Path = GOLDEN_DIR) -> Path:
     raise EvalkitError(f"no golden curve {word!r}", f"give a file, or a name in golden/ ({have})")
 
 
-def show_text(curve: Curve) -> str:
-    """A curve with all that is known of it."""
+def show_text(curve: Curve, width: int = 0) -> str:
+    """A curve with all that is known of it, laid out for `width` columns (0: as wide as it is)."""
     lines = [f"{curve.source}: {curve.model}"]
     said = curve.said
     if said is not None:
@@ -97,17 +99,17 @@ def show_text(curve: Curve) -> str:
             "method": said.method, "draft": said.draft, "script": said.script,
             "speculative": ", ".join(f"{a}={b}" for a, b in said.speculative.items()),
         }  # fmt: skip
-        lines += [f"  {what:12}{value}" for what, value in known.items() if value]
+        lines.append(pairs([(what, str(value)) for what, value in known.items() if value], width))
     for mode, by_k in curve.values.items():
-        lines += [
-            "",
-            f"  {mode}{_sampling(curve, mode)}",
-            "    K  length  standard error  95 % interval     documents  steps",
-        ]
-        lines += [f"    {_row(value)}" for _, value in sorted(by_k.items())]
+        columns = ("K", "length", "std error", "95 % interval", "documents", "steps")
+        rows = [_row(value) for _, value in sorted(by_k.items())]
+        if not any(value.se is not None for value in by_k.values()):  # a bare curve: its lengths are all of it
+            columns, rows = columns[:3], [row[:3] for row in rows]
+        lines += ["", fold(f"{mode}{_sampling(curve, mode)}", width, "  ", "    ")]
+        lines.append(table(columns, rows, "lrllrr"[: len(columns)], width, indent=4))
         if curve.falls(mode):
             lines.append("    not monotone: " + ", ".join(f"falls from K={a} to K={b}" for a, b in curve.falls(mode)))
-    return "\n".join(lines)
+    return fold_lines("\n".join(lines), width)
 
 
 def _sampling(curve: Curve, mode: str) -> str:
@@ -119,11 +121,11 @@ def _sampling(curve: Curve, mode: str) -> str:
     return f" ({told})" if told else ""
 
 
-def _row(value: GoldenValue) -> str:
+def _row(value: GoldenValue) -> tuple[str, ...]:
     if value.se is None or value.interval is None:
-        return f"{value.k}  {value.accepted_length:<6}  not published"
-    span = f"{value.interval[0]:.4f} .. {value.interval[1]:.4f}"
-    return f"{value.k}  {value.accepted_length:.4f}  {value.se:<14.4f}  {span}  {value.clusters!s:9}  {value.steps}"
+        return str(value.k), str(value.accepted_length), "not published", "", "", ""
+    return (str(value.k), f"{value.accepted_length:.4f}", f"{value.se:.4f}", interval(*value.interval),
+            str(value.clusters), str(value.steps))  # fmt: skip
 
 
 def pair_curves(old: Sequence[Curve], new: Sequence[Curve]) -> list[tuple[Curve, Curve]]:
@@ -139,7 +141,7 @@ def pair_curves(old: Sequence[Curve], new: Sequence[Curve]) -> list[tuple[Curve,
     return found
 
 
-def diff_text(old: Curve, new: Curve) -> str:
+def diff_text(old: Curve, new: Curve, width: int = 0) -> str:
     """Old and new lengths at every K that either has, by mode. The spread of the difference is given where both
     sides publish one."""
     lines = [f"{old.source} ({old.model}) -> {new.source} ({new.model})"]
@@ -157,10 +159,9 @@ def diff_text(old: Curve, new: Curve) -> str:
         if not before or not after:
             lines.append(f"  {mode}: only in {old.source if before else new.source}, nothing to compare it with")
             continue
-        lines += [f"  {mode}", "    K  old     new     difference"]
-        for k in sorted({*before, *after}):
-            lines.append(f"    {_difference(k, before.get(k), after.get(k))}")
-    return "\n".join(lines)
+        rows = [_difference(k, before.get(k), after.get(k)) for k in sorted({*before, *after})]
+        lines += [f"  {mode}", table(("K", "old", "new", "difference"), rows, "lrrl", width, indent=4)]
+    return fold_lines("\n".join(lines), width)
 
 
 def _shown(value: object) -> str:
@@ -171,12 +172,11 @@ def _marks(curve: Curve) -> Mapping[str, object] | None:
     return next((v.fingerprint for by_k in curve.values.values() for v in by_k.values() if v.fingerprint), None)
 
 
-def _difference(k: int, a: GoldenValue | None, b: GoldenValue | None) -> str:
-    old = f"{a.accepted_length:.4f}" if a else "-     "
-    new = f"{b.accepted_length:.4f}" if b else "-     "
+def _difference(k: int, a: GoldenValue | None, b: GoldenValue | None) -> tuple[str, ...]:
+    old, new = (f"{x.accepted_length:.4f}" if x else "-" for x in (a, b))
     if a is None or b is None:
-        return f"{k}  {old}  {new}"
-    text = f"{k}  {old}  {new}  {b.accepted_length - a.accepted_length:+.4f}"
+        return str(k), old, new, ""
+    words = signed(b.accepted_length - a.accepted_length)
     if a.se is not None and b.se is not None:
-        text += f" ± {math.hypot(a.se, b.se):.4f}"
-    return text
+        words += f" ± {math.hypot(a.se, b.se):.4f}"
+    return str(k), old, new, words

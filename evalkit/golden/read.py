@@ -49,6 +49,15 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
     return tuple(read_curve(path, str(model)) for model in models)
 
 
+def folder_curves(folder: Path) -> dict[Path, tuple[Curve, ...]]:
+    """The curves of every YAML file in a folder; published scores are none.
+    Raises EvalkitError for a file that cannot be read, since it may be the one that is meant."""
+    files = [file for file in sorted(folder.glob("*.yaml")) if not is_reference_scores(file)]
+    if not files:
+        raise EvalkitError(f"{folder} has no golden curve", "give a folder of curves, a curve's file or a stored run")
+    return {file: read_curves(file) for file in files}
+
+
 def read_curve(path: Path, model: str | None = None) -> Curve:
     """Reads a golden file, InferenceX's or ours. `model` is needed where the file holds several."""
     text, data = _load(path)
@@ -129,6 +138,7 @@ def _value(
             fingerprint=more.get("fingerprint"),
             counters=more.get("counters"),
             temperature=said.of(mode).temperature,
+            dataset=said.dataset,
         )
     except (TypeError, ValueError) as e:
         raise EvalkitError(f"{source} at K={k}: the evidence cannot be read ({e})", "record it again") from None

@@ -11,9 +11,11 @@ from evalkit.acceptance import AcceptanceStats, of_run, reconcile, survival_cova
 from evalkit.baseline import mark, refuse_unfit
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
+from evalkit.formats import interval
 from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, Curve, GoldenValue
 from evalkit.golden.read import read_curve
 from evalkit.golden.sidecar import evidence_path, sidecar_text, write_together
+from evalkit.layout import table
 from evalkit.records import Run
 from evalkit.servers.setting import stored_faults
 
@@ -21,8 +23,11 @@ STEPS = "steps"  # an AcceptanceStats.source that knows every verify step
 NEVER_WORKED = 1.05  # a draft whose accepted length may be this low is no golden
 
 
-def record_curve(runs: Sequence[Run], path: Path, *, mode: str = "thinking_off", write: bool = True) -> str:
-    """Writes the accepted lengths of `runs` (one a K) to `path`; returns a table of old and new values.
+def record_curve(
+    runs: Sequence[Run], path: Path, *, mode: str = "thinking_off", write: bool = True, width: int = 0
+) -> str:
+    """Writes the accepted lengths of `runs` (one a K) to `path`; returns a table of old and new values, laid out for
+    `width` columns (0: as wide as it is).
 
     Refuses incomplete, subset, failed and forced runs, K=0, a draft that never worked, and runs (or values
     that stay in the file) that differ in target, draft, task, quant mode, temperature or draft width.
@@ -48,7 +53,7 @@ def record_curve(runs: Sequence[Run], path: Path, *, mode: str = "thinking_off",
     if write:
         beside = evidence_path(path)
         write_together({beside: sidecar_text(model, values), path: _curve_text(model, values, runs[0], beside.name)})
-    return _table(before, new)
+    return _table(before, new, width)
 
 
 def curve_of(run: Run) -> Curve:
@@ -150,18 +155,16 @@ def _same_marks(name1: str, value1: GoldenValue, name2: str, value2: GoldenValue
         )
 
 
-def _table(before: Mapping[int, GoldenValue], new: Mapping[int, GoldenValue]) -> str:
-    rows = ["K   old     new     95 % interval       samples  steps"]
+def _table(before: Mapping[int, GoldenValue], new: Mapping[int, GoldenValue], width: int) -> str:
+    rows = []
     for k in sorted({*before, *new}):
         old = f"{before[k].accepted_length:.4f}" if k in before else "-"
-        if k in new and new[k].interval:
+        if k in new and (span := new[k].interval):
             v = new[k]
-            assert v.interval is not None
-            span = f"{v.interval[0]:.4f} .. {v.interval[1]:.4f}"
-            rows.append(f"{k}   {old:6}  {v.accepted_length:.4f}  {span}  {v.clusters:7}  {v.steps}")
+            rows.append((str(k), old, f"{v.accepted_length:.4f}", interval(*span), str(v.clusters), str(v.steps)))
         else:
-            rows.append(f"{k}   {old:6}  (kept)")
-    return "\n".join(rows)
+            rows.append((str(k), old, "(kept)", "", "", ""))
+    return table(("K", "old", "new", "95 % interval", "samples", "steps"), rows, "lrllrr", width)
 
 
 def _curve_text(model: str, values: Mapping[str, Mapping[int, GoldenValue]], run: Run, evidence: str) -> str:

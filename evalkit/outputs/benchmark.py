@@ -15,7 +15,8 @@ from typing import Any
 from evalkit import stats
 from evalkit.acceptance import of_run
 from evalkit.errors import EvalkitError
-from evalkit.outputs.common import judged_runs, safe, write_text
+from evalkit.files import write_text
+from evalkit.outputs.common import judged_runs, safe
 from evalkit.records import Run, Verdict
 
 

@@ -1,16 +1,14 @@
-"""What the writers share: one outcome over several verdicts, a verdict's run, safe text, plain numbers, whole files."""
+"""What the writers share: one outcome over several verdicts, a verdict's run, safe text, plain numbers."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from evalkit.errors import EvalkitError
 from evalkit.records import Outcome, Run, Verdict
-from evalkit.store import write_atomic
 
 # What XML 1.0 has no place for, and what could reorder or hide text for a reader: control characters, lone surrogates,
 # bidirectional and zero-width marks.
@@ -83,13 +81,3 @@ def not_finite(value: Any, path: str = "") -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for i, inner in enumerate(value):
             yield from not_finite(inner, f"{path}[{i}]")
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Writes a UTF-8 file whole or not at all; makes its folder. Raises EvalkitError where that can't be done."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text.encode())
-    except OSError as e:
-        raise EvalkitError(f"cannot write {path} ({e.strerror})", "give a file in a writable folder") from None
-    return path

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from evalkit.outputs.common import not_finite, overall, pairs, plain, safe, write_text
+from evalkit.files import write_text
+from evalkit.outputs.common import not_finite, overall, pairs, plain, safe
 from evalkit.records import EXIT_CODE, Check, Run, Verdict
 from evalkit.sameness import samples_sha
 
@@ -37,6 +39,7 @@ def verdict_json(verdict: Verdict, run: Run | None) -> dict[str, Any]:
         "run": None if run is None else run_json(run),
         "checks": [check_json(c) for c in verdict.checks],
         "notes": [safe(note) for note in verdict.notes],
+        "standards": [{name: safe(value) for name, value in asdict(s).items()} for s in verdict.standards],
     }
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from evalkit.outputs.common import overall, pairs, safe, write_text
+from evalkit.files import write_text
+from evalkit.outputs.common import overall, pairs, safe
 from evalkit.records import Check, Outcome, Run, Verdict
 
 UNKNOWN_TIME = "1970-01-01T00:00:00"  # both schemas ask for a time; a run that says none gets the epoch

@@ -19,7 +19,8 @@ from typing import Any
 from evalkit import stats
 from evalkit.acceptance import of_run
 from evalkit.errors import EvalkitError
-from evalkit.outputs.common import judged_runs, plain, safe, write_text
+from evalkit.files import write_text
+from evalkit.outputs.common import judged_runs, plain, safe
 from evalkit.records import Outcome, Run, Sample, Verdict
 from evalkit.runfile import read_json
 

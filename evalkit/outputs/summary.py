@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from evalkit.errors import EvalkitError
-from evalkit.outputs.common import overall, pairs, safe, write_text
+from evalkit.files import write_text
+from evalkit.formats import interval, points_interval
+from evalkit.outputs.common import overall, pairs, safe
 from evalkit.records import Check, Outcome, Run, Verdict
 
 LIMIT = 1 << 20  # bytes of a step summary
@@ -124,7 +126,7 @@ def _interval(check: Check) -> str:
         return ""
     low, high = span
     unit = _unit(check)
-    words = f"{100 * low:+.1f} .. {100 * high:+.1f} pt" if unit == "pt" else f"{low:.3f} .. {high:.3f}"
+    words = points_interval(low, high) if unit == "pt" else interval(low, high, 3)
     return f"{100 * level:g} %: {words}" if _number(level) else words
 
 

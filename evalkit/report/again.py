@@ -5,17 +5,28 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
-from evalkit.config import DRAFTS, TARGETS
+from engine.errors import EngineError
+from evalkit.config import DEFAULT_BATCH, DRAFTS, TARGETS, band_batch, band_mono
+from evalkit.errors import EvalkitError
 from evalkit.records import Run
 from evalkit.report import text
+from evalkit.servers.spec import HIDDEN, METHODS, ServerSpec
 
 FLAGS = {  # of `evalkit run`, with their defaults; a value that is the default is left out of the command
     "task": "", "model": "gradeschool-m3", "draft": "", "k": -1, "quant": "", "draft_width": "k", "data": None,
     "limit": 0, "shots": None, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_tokens": 0, "seed": 0,
-    "batch": 64, "threads": 0, "tp": 1, "device": "auto", "online_quant_config": "",
+    "batch": DEFAULT_BATCH, "threads": 0, "tp": 1, "device": "auto", "online_quant_config": "",
     "verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0,
+    "mono": "off", "graphs": "off", "kernels": "auto",
 }  # fmt: skip
+SERVER = {  # of a stored ServerSpec: the option where it isn't the field's own name
+    "program": "server-program", "args": "server-arg", "env": "server-env", "remote_code": "trust-remote-code",
+}  # fmt: skip
+NO_OPTION = ("grace", "host")
+STOP_EARLY = {"margin": 0.01, "alpha": 0.05}
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _OURS = "/engine/reference/"  # models that every checkout has
 
@@ -31,12 +42,53 @@ def words(run: Run) -> list[str]:
     if cell.get("draft") not in DRAFTS and cell.get("draft_path"):
         cell["draft"] = cell["draft_path"]
     cell["batch"] = cell.get("max_batch", FLAGS["batch"])
+    server = cell.get("server")
+    if isinstance(server, Mapping) and not _method(str(cell.get("draft"))):
+        cell["draft"] = server.get("draft_model") or cell.get("draft")
     out = ["evalkit", "run"]
-    for flag, default in FLAGS.items():
+    for flag, default in {**FLAGS, **_of_band(cell)}.items():
         value = cell.get(flag, default)
         if value is not None and value != default:
             out += [f"--{flag.replace('_', '-')}", str(value)]
-    return [*out, *([] if cell.get("prefix_cache", True) else ["--no-prefix-cache"])]
+    out += [] if cell.get("prefix_cache", True) else ["--no-prefix-cache"]
+    if cell.get("stop_early"):
+        told = {name: getattr(run.stopping, name, default) for name, default in STOP_EARLY.items()}
+        out += ["--stop-early", *(w for n, v in told.items() if v != STOP_EARLY[n] for w in (f"--{n}", f"{v:g}"))]
+    return [*out, *(_server_words(server) if isinstance(server, Mapping) else [])]
+
+
+def _of_band(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """What --batch and --mono are where nobody says: a preset of a band has its own."""
+    try:
+        return {"batch": band_batch(str(cell.get("quant"))), "mono": band_mono(str(cell.get("quant")))}
+    except (EngineError, EvalkitError):  # a quant mode that is none: the run's own page shows it
+        return {}
+
+
+def _method(draft: str) -> bool:
+    return draft.startswith(METHODS)
+
+
+def _server_words(server: Mapping[str, Any]) -> list[str]:
+    """The options of a server, from its spec as it is stored. What is an argument of the server itself may begin with
+    a dash, so each stands in one word with its option."""
+    out = ["--engine", str(server.get("engine"))]
+    for field in fields(ServerSpec):
+        value = server.get(field.name, field.default)
+        value = list(value) if isinstance(value, tuple) else value
+        default = list(field.default) if isinstance(field.default, tuple) else field.default
+        if field.name in ("engine", *NO_OPTION) or value == default:
+            continue
+        option = f"--{SERVER.get(field.name, field.name.replace('_', '-'))}"
+        if isinstance(value, bool):
+            out.append(option if value else f"--no-{option[2:]}")
+        elif field.name == "graph_sizes" and isinstance(value, list):
+            out += [option, ",".join(map(str, value))]
+        elif isinstance(value, list):
+            out += [f"{option}={one}" for one in value]
+        else:
+            out += [option, str(value)]
+    return out
 
 
 def _split(recorded: object) -> list[str]:
@@ -81,6 +133,8 @@ def reproduce(run: Run) -> str:
         lines.append(f"# image: {_one_line(image)}")
     parts = [_inside(word) for word in words(run)]
     lines += [f"# {_one_line(p)} is a path of the machine that ran this" for p in dict.fromkeys(parts) if p[:1] == "/"]
+    if any(HIDDEN in part for part in parts):
+        lines.append(f"# {HIDDEN} stands for a value that is secret and not stored: put it in")
     if parts[:1] == ["evalkit"]:
         parts[0] = ".venv/bin/evalkit"  # where make setup puts it
     return "\n".join([*lines, "make setup", _line(parts)])

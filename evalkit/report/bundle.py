@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.baseline import STRICT
+from evalkit.files import write_atomic
 from evalkit.records import Bucket, Sample
 from evalkit.report import text
 from evalkit.report.samples import Change, canonical_words, change_of, finish_words
 from evalkit.report.subject import Subject
 from evalkit.runfile import pack_sample
 from evalkit.scoring import bucket_of
-from evalkit.store import write_atomic
 
 BUDGET = 2_300_000  # bytes of base64 in one page
 FIELD = 20_000  # characters of a text; a page is not the place to read a megabyte

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.acceptance import AcceptanceStats, summarize
-from evalkit.baseline import STRICT, atomic_write, score_bit
+from evalkit.baseline import STRICT, score_bit
+from evalkit.files import write_text
 from evalkit.judging import judge_run
 from evalkit.records import Run
 from evalkit.report import text
@@ -62,8 +63,7 @@ def write_card(found: Measured, folder: Path) -> Path:
     training = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     parts = [_INTRO, *_training(training, folder), *_scores(found), *_damaged(found), *_acceptance(found)]
     parts += _calibration(found)
-    atomic_write(folder / "README.md", "\n".join(parts) + "\n")
-    return folder / "README.md"
+    return write_text(folder / "README.md", "\n".join(parts) + "\n")
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

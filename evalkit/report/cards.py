@@ -131,9 +131,9 @@ def _reason(check: Check) -> str:
     x = check.numbers
     parts = [check.found]
     if x.get("difference") is not None:
-        parts.append(f"{_pt(x['difference'])} pt")
+        parts.append(text.points(x["difference"]))
     elif x.get("ratio") is not None:
-        parts.append(f"{100 * float(x['ratio']):.1f} % of golden")
+        parts.append(f"{text.percent(x['ratio'])} of golden")
     parts.append(f"interval {span}")
     if checks.margin(check) != checks.NONE:
         parts.append(f"margin {checks.margin(check)}")
@@ -151,10 +151,9 @@ def _answers(s: Subject) -> tuple[str, str]:
     if "difference" in x and "interval" in x:
         low, high = x["interval"]
         level = 100 * float(x["level"])
-        words = (
-            f"strict-match {own} against {float(x['baseline']):.4f}, paired; {level:g} % {_pt(low)} .. {_pt(high)} pt"
-        )
-        return f"{_pt(x['difference'])} pt", f"{words}; margin \u2212{100 * float(x['margin']):g} pt"
+        span = text.points_interval(low, high)
+        words = f"strict-match {own} against {float(x['baseline']):.4f}, paired; {level:g} % {span}"
+        return text.points(x["difference"]), f"{words}; margin -{100 * float(x['margin']):g} pt"
     span = text.wilson(correct, n)
     return f"{correct / n:.4f}", f"strict-match {own}, 95 % {span}; {_uncompared(s)}"
 
@@ -180,10 +179,6 @@ def _uncompared(s: Subject) -> str:
     return f"baseline {named} has {before} on the same questions; the difference was not judged"
 
 
-def _pt(value: float) -> str:
-    return f"{100 * float(value):+.1f}".replace("-", "\u2212")
-
-
 def _draft(s: Subject) -> tuple[str, str]:
     found = s.acceptance
     if s.k == 0:
@@ -198,8 +193,8 @@ def _draft(s: Subject) -> tuple[str, str]:
     words = f"{own} against golden {float(x['golden']):.3f}"
     if x.get("interval"):
         low, high = x["interval"]
-        words += f"; {100 * float(x['level']):g} % {100 * low:.1f} .. {100 * high:.1f} %"
-    return f"{100 * float(x['ratio']):.1f} %", f"{words}; margin {100 * (1 - float(x['margin'])):g} %"
+        words += f"; {100 * float(x['level']):g} % {text.percent_interval(low, high)}"
+    return text.percent(x["ratio"]), f"{words}; margin {100 * float(x['margin']):g} %"
 
 
 def _no_golden(s: Subject) -> str:

@@ -26,6 +26,11 @@ class CheckRow:
         return "" if self.check.message in (plain, self.check.found) else self.check.message
 
     @property
+    def shown(self) -> tuple[tuple[str, str, str], ...]:
+        """(column, cell, class in the page) of what stands behind the outcome."""
+        return tuple(zip(COLUMNS[2:], self.cells[2:], ("", "", "r wide", "r wide", "r"), strict=True))
+
+    @property
     def cells(self) -> tuple[str, ...]:
         c = self.check
         return (c.name, c.outcome.value, c.expected, c.found, self.interval, self.margin, self.paired)
@@ -44,9 +49,9 @@ def interval(check: Check) -> str:
     low, high = (float(v) for v in x["interval"])
     level = f" ({100 * float(x['level']):g} %)" if x.get("level") else ""
     if "ratio" in x:
-        return f"{100 * low:.1f} .. {100 * high:.1f} %{level}"
+        return f"{text.percent_interval(low, high)}{level}"
     if "difference" in x or "worst" in x:
-        return f"{100 * low:+.1f} .. {100 * high:+.1f} pt{level}"
+        return f"{text.points_interval(low, high)}{level}"
     return f"{text.interval(low, high)}{level}"
 
 

@@ -145,12 +145,12 @@ def figures_table(found: Comparison) -> Table:
     rows = []
     if n and found.interval is not None:
         difference = (len(found.gained) - len(found.lost)) / n
-        span = text.interval(found.interval.low, found.interval.high, plus=True)
-        rows.append((f"{STRICT}, B minus A", text.signed(difference), span, "paired, Tango"))
+        span = text.points_interval(found.interval.low, found.interval.high)
+        rows.append((f"{STRICT}, B minus A", text.points(difference), span, "paired, Tango"))
     if found.length is not None:
         x = found.length
         span = text.interval(x.interval.low, x.interval.high, 3, plus=True)
-        rows.append(("accepted length, B minus A", f"{x.difference:+.3f}", span,
+        rows.append(("accepted length, B minus A", text.signed(x.difference, 3), span,
                      f"{text.count(x.documents)} documents as clusters, {p_value(x.p)}"))  # fmt: skip
     rows.append(("same text", text.percent(found.same_text, found.texts), "", f"{text.count(found.same_text)} of "
                  f"{text.count(found.texts)} questions with an answer in both"))  # fmt: skip
@@ -158,7 +158,7 @@ def figures_table(found: Comparison) -> Table:
         what = "answers of A / of B whose question or prompt the other has not"
         rows.append(("without a partner", f"{found.alone[0]} / {found.alone[1]}", "", what))
     return Table(name="difference", caption="What changes from A to B",
-                 columns=("figure", "difference", "95 %", "how"), align="lrll", rows=tuple(rows))  # fmt: skip
+                 columns=("figure", "difference", "95 %", "how"), align="lrrl", rows=tuple(rows))  # fmt: skip
 
 
 def divergence_table(found: Comparison, limit: int = SHOWN) -> Table:

@@ -12,7 +12,6 @@ from evalkit.records import Run
 
 POSITION_EDGES = (1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 CONFIDENCE_BINS = 10
-SEED = 1309  # of the draws that a band needs: a page is the same each time
 FEW_STEPS = 30  # a bin of fewer steps is not drawn: its interval would be wider than the plot
 SAMPLE_SIZES = (50, 100, 200, 400, 800, 1319, 2638, 5276, 10552)
 
@@ -46,32 +45,6 @@ def by_position(steps: Steps) -> list[Point]:
             shifted = span and stats.Interval(1 + span.low, 1 + span.high)
             out.append(Point(low=low, high=min(high, last), steps=n, value=1 + ratio, interval=shifted))
     return out
-
-
-def by_draft(steps: Steps, k: int) -> list[Point]:
-    """Share of the drafts kept at each position 1..K, of those whose earlier drafts were all kept; `low` is the
-    position, `steps` how many were judged there. Drafts past a stop are left out: the answer was over, so what became
-    of them says nothing of the draft (the same count as the confidence table's, see acceptance.Calibration). The
-    intervals hold for all positions at once (95 %), a sample is a cluster; None for a single sample."""
-    verify = steps.verify
-    judged, kept, who = steps.judged[verify], steps.accepted[verify], steps.sample[verify]
-    at = np.arange(1, k + 1)
-    tried = (judged[:, None] >= at) & (kept[:, None] >= at - 1)  # [verify steps, K]
-    hits = tried & (kept[:, None] >= at)
-    _, place = np.unique(who, return_inverse=True)
-    shape = (int(place.max(initial=-1)) + 1, k)
-    up, down = np.zeros(shape), np.zeros(shape)
-    np.add.at(up, place, hits)
-    np.add.at(down, place, tried)
-    reached = int((down.sum(axis=0) > 0).sum())
-    if not reached:
-        return []
-    band = stats.simultaneous_band(up[:, :reached], down[:, :reached], np.random.default_rng(SEED))
-    return [
-        Point(low=j + 1, high=j + 1, steps=int(down[:, j].sum()), value=float(up[:, j].sum() / down[:, j].sum()),
-              interval=band.intervals[j] if band else None)
-        for j in range(reached)
-    ]  # fmt: skip
 
 
 def reliability(steps: Steps) -> list[Point]:

@@ -129,7 +129,7 @@ def golden_length(golden: GoldenView) -> str:
 def golden_ratio(found: AcceptanceStats, golden: GoldenView) -> str:
     if golden.value is None or found.accepted_length is None:
         return "not comparable"
-    return f"{100 * found.accepted_length / golden.value.accepted_length:.1f} %"
+    return text.percent(found.accepted_length, golden.value.accepted_length)
 
 
 def _golden_source(golden: GoldenView) -> str:
@@ -163,23 +163,19 @@ def histogram_table(found: AcceptanceStats, golden: GoldenView) -> Table:
 
 
 def survival_table(curve: Sequence[Position], golden: GoldenView, given: Sequence[Point] = ()) -> Table:
-    """`given`: kept at each position, given those before (curves.by_draft); it ends where no draft was judged."""
+    """`given`: kept at each position, given those before (Subject.by_draft); it ends where no draft was judged."""
     rows = []
     for i, p in enumerate(curve):
         there = golden.survival[i] if golden.survival else None
-        rows.append(
-            (
-                str(p.position),
-                text.share(p.survival),
-                _band(p.survival_band),
-                *_beside(p.survival, there),
-                text.share(given[i].value) if i < len(given) else "never reached" if given else "not told",
-            )
-        )
+        point = given[i] if i < len(given) else None
+        kept = text.share(point.value) if point else "never reached" if given else "not told"
+        judged = text.count(point.steps) if point else "0" if given else "not told"
+        values = _beside(p.survival, there)
+        rows.append((str(p.position), text.share(p.survival), _band(p.survival_band), *values, judged, kept))
     source = golden.survival_from or "golden"
     return Table(name="survival", caption="Accept rate by position: steps whose first drafts were all kept",
-                 columns=("position", "accept rate", BAND, source, "difference", GIVEN),
-                 align="lrrrrr", rows=tuple(rows))  # fmt: skip
+                 columns=("position", "accept rate", BAND, source, "difference", "judged", GIVEN),
+                 align="lrrrrrr", rows=tuple(rows))  # fmt: skip
 
 
 def _band(band: Interval | None) -> str:
@@ -234,14 +230,16 @@ def _beside(here: float, there: float | None) -> tuple[str, str]:
 
 
 def cut_words(found: AcceptanceStats) -> str:
-    """How many blocks a stop cut, and how the two figures by position count them."""
+    """How many blocks a stop cut, and what of them is left out of conditional rates."""
     if not found.by_step:
         return "How many blocks a stop cut is not told."
     if not found.cut_at_stop:
         return "No block was cut by a stop."
     one = found.cut_at_stop == 1
-    return (f"{text.count(found.cut_at_stop)} of {text.count(found.steps)} blocks {'was' if one else 'were'} cut by a "
-            "stop.")  # fmt: skip
+    drafts = f"{text.counting(found.past_stop, 'draft')} past it" if one else (
+        f"{text.counting(found.past_stop, 'draft')} past one")  # fmt: skip
+    return (f"{text.count(found.cut_at_stop)} of {text.counting(found.steps, 'block')} {'was' if one else 'were'} cut "
+            f"by a stop; the {drafts} {'is' if found.past_stop == 1 else 'are'} left out.")  # fmt: skip
 
 
 def calibration_table(calibration: Sequence[Calibration]) -> Table:

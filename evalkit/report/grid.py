@@ -101,7 +101,7 @@ def _entries(s: Subject) -> dict[str, Entry]:
         out["accepted length"] = Entry(text=shown, sort=found.accepted_length, note=note, span=within)
     out["of the golden, %"] = _share(s)
     share = mono(s)
-    out["Mono share"] = Entry(text="not recorded" if share is None else f"{100 * share:.1f} %",
+    out["Mono share"] = Entry(text="not recorded" if share is None else text.percent(share),
                               sort="" if share is None else share)  # fmt: skip
     size = memory(s)
     out["KV bytes a token"] = Entry(text=text.count(size) if size else "not recorded", sort=size or "")
@@ -123,8 +123,9 @@ def _difference(s: Subject) -> Entry:
         return Entry(text="is the baseline")
     difference = (pairs.up - pairs.down) / pairs.n
     span = stats.tango_interval(pairs.up, pairs.down, pairs.n)
-    return Entry(text=f"{100 * difference:+.2f}", sort=difference,
-                 note=f"{100 * span.low:+.2f} .. {100 * span.high:+.2f}", span=(span.low, span.high))  # fmt: skip
+    note = text.points_interval(span.low, span.high).removesuffix(" pt")  # the column says it
+    shown = text.signed(100 * difference, 1)
+    return Entry(text=shown, sort=difference, note=note, span=(span.low, span.high))
 
 
 def _share(s: Subject) -> Entry:

@@ -12,9 +12,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from evalkit import layout
 from evalkit.acceptance import by_category
-from evalkit.baseline import Baseline, ReferenceScore, atomic_write
+from evalkit.baseline import Baseline, ReferenceScore
 from evalkit.errors import EvalkitError
+from evalkit.files import write_text
 from evalkit.gate import GateSpec
 from evalkit.golden import Curve, GoldenValue
 from evalkit.records import Run, Verdict
@@ -220,11 +222,9 @@ def _inert(value: object) -> object:
     return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _keep_together(words: str) -> str:
-    """Numbers that must not be broken over two lines: `0.94 ± 0.01`, `0.93 .. 0.95`."""
-    for joint in (" ± ", " .. ", " %", " pt"):
-        words = words.replace(joint, joint.replace(" ", "\u00a0"))
-    return words
+def _figures(words: str) -> str:
+    """Our own words, numbers as a page shows them and none broken over two lines."""
+    return layout.joined(text.typeset(words))
 
 
 @cache
@@ -252,7 +252,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["keep_together"] = _keep_together
+    environment.filters["joined"] = layout.joined
+    environment.filters["figures"] = _figures
     environment.filters["markup"] = Markup  # of our own figures only
     environment.globals["icons"] = ICONS
     environment.globals["tie_gap"] = f"{GateSpec().tie_gap:g}"
@@ -262,8 +263,7 @@ def _environment() -> jinja2.Environment:
 
 def write_page(page: str, path: Path) -> Path:
     """Writes the page to `path`, whole or not at all, and returns `path`."""
-    atomic_write(path, page)
-    return path
+    return write_text(path, page)
 
 
 def write_report(found: Sequence[Subject], path: Path) -> Path:

@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from evalkit.acceptance import AcceptanceStats, Group, Position, by_answer_length, counted_positions, of_run, positions
+from evalkit.acceptance import (
+    AcceptanceStats,
+    Group,
+    Position,
+    by_answer_length,
+    counted_positions,
+    of_run,
+    positions_of,
+)
 from evalkit.acceptance.columns import Steps, steps_of
 from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
 from evalkit.fingerprint import Difference, in_words
 from evalkit.gate.accuracy import baseline_differences
-from evalkit.golden import Curve, GoldenValue, Standards, differing_marks
+from evalkit.golden import Curve, GoldenValue, Standards, differing_marks, said_otherwise
 from evalkit.records import Run, Verdict
 from evalkit.report import curves, drafts, samples, subsets, tables, text
 
@@ -31,6 +39,7 @@ class Subject:
     label: str
     index: int = 0
     source: str = ""  # the file that the verdict was read from; "" where it was judged for this page
+    lost: tuple[str, ...] = ()  # what such a verdict compared with and is not found again, a sentence each
 
     @cached_property
     def k(self) -> int:
@@ -55,7 +64,7 @@ class Subject:
         found = self.acceptance
         if not found.by_step:
             return counted_positions(found)
-        return positions(self.run.samples, found.k) if found.steps else ()
+        return positions_of(self.steps, found.k) if found.steps else ()
 
     @cached_property
     def steps(self) -> Steps:
@@ -63,8 +72,12 @@ class Subject:
 
     @cached_property
     def by_draft(self) -> tuple[curves.Point, ...]:
-        """Kept at each position, given those before, drafts past a stop left out."""
-        return tuple(curves.by_draft(self.steps, self.acceptance.k)) if self.acceptance.steps else ()
+        """Kept at each position, given those before: the conditional rates of `curve` that there are, as points."""
+        return tuple(
+            curves.Point(low=p.position, high=p.position, steps=p.judged, value=p.conditional,
+                         interval=p.conditional_band)
+            for p in self.curve if p.conditional is not None
+        )  # fmt: skip
 
     @cached_property
     def by_length(self) -> tuple[Group, ...]:
@@ -77,7 +90,8 @@ class Subject:
     @cached_property
     def golden_differs(self) -> str:
         """In what the golden at the run's K is of another setting, in words; "" where in nothing, or without one."""
-        differ = [] if self._at_k.value is None else differing_marks(self._at_k.value, self.run)
+        value = self._at_k.value
+        differ = [] if value is None else [*differing_marks(value, self.run), *said_otherwise(value, self.run)]
         return text.names(differ)
 
     @cached_property
@@ -121,7 +135,7 @@ class Subject:
     def warnings(self) -> tuple[str, ...]:
         """What a reader of this run must know first."""
         read = (f"verdict from {self.source}, not judged again",) if self.source else ()
-        return (*read, *tables.warnings(self.run), *subsets.warnings(self.categories))
+        return (*read, *self.lost, *tables.warnings(self.run), *subsets.warnings(self.categories))
 
     def check(self, name: str) -> Mapping[str, Any]:
         """The numbers of the verdict's check with this name; empty where there is none."""
@@ -129,14 +143,17 @@ class Subject:
 
 
 def subjects(
-    found: Sequence[tuple[Run, Verdict | None, Standards]], sources: Mapping[str, str] | None = None
+    found: Sequence[tuple[Run, Verdict | None, Standards]],
+    sources: Mapping[str, str] | None = None,
+    lost: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[Subject]:
     """Runs of one page, ordered as a sweep is read: engine, draft, K, quant mode; with labels that tell them apart.
-    `sources` names, by run, the files that verdicts were read from."""
+    `sources` names, by run, the files that verdicts were read from; `lost` what they compared with and is gone."""
     labels = _labels([run for run, _, _ in found])
     made = [
         Subject(run=run, verdict=verdict, golden=standards.golden, baseline=standards.baseline,
-                references=standards.references, label=label, source=(sources or {}).get(run.id, ""))
+                references=standards.references, label=label, source=(sources or {}).get(run.id, ""),
+                lost=(lost or {}).get(run.id, ()))
         for (run, verdict, standards), label in zip(found, labels, strict=True)
     ]  # fmt: skip
     if len(made) != 2:  # two runs are compared in the order given

@@ -110,7 +110,7 @@ def table(found: Sequence[Subset], this: str = "this run", other: str = "baselin
 def _beside(s: Subset) -> tuple[str, str, str, str]:
     if not s.pairs or s.p is None:
         return "not compared", "not compared", "not compared", "not compared"
-    return (_share(s.before, s.pairs), f"{100 * s.difference:+.1f}", f"{s.down} / {s.up}", p_value(s.p)[2:])
+    return (_share(s.before, s.pairs), text.signed(100 * s.difference, 1), f"{s.down} / {s.up}", p_value(s.p)[2:])
 
 
 def _share(right: int, n: int) -> str:

@@ -94,7 +94,7 @@ def score_table(run: Run, baseline: Baseline | None, not_comparable: str = "") -
             rows.append((*row, why, compared, compared, "0"))
             continue
         span = stats.tango_interval(both.up, both.down, both.n)
-        difference = f"{text.signed((both.up - both.down) / both.n)} ({text.interval(span.low, span.high, plus=True)})"
+        difference = f"{text.points((both.up - both.down) / both.n)} ({text.points_interval(span.low, span.high)})"
         before = text.score(both.baseline_correct, both.n)
         rows.append((*row, before, difference, f"{both.down} lost, {both.up} gained", text.count(both.n)))
     return Table(
@@ -123,8 +123,8 @@ def reference_table(run: Run, references: Sequence[ReferenceScore]) -> Table:
         why, difference = ref.not_comparable(run), "not compared"
         if not why and n:
             span = stats.two_proportion_interval(correct, n, ref.correct, ref.n)
-            value = text.signed(correct / n - ref.correct / ref.n)
-            difference = f"{value} ({text.interval(span.low, span.high, plus=True)})"
+            value = text.points(correct / n - ref.correct / ref.n)
+            difference = f"{value} ({text.points_interval(span.low, span.high)})"
         spread = "no error published" if ref.stderr is None else f"± {ref.stderr:.4f}"
         comparable = f"no: {why}" if why else f"yes, {'judged' if ref.gates else 'shown only'}"
         published = f"{text.share(ref.score)} {spread} ({ref.correct}/{ref.n})"

@@ -1,4 +1,4 @@
-"""Numbers and untrusted text as words: the one place where the page, the summary and the terminal format anything."""
+"""Figures of a run and untrusted text as words, for the page, markdown and the terminal; numbers by evalkit.formats."""
 
 from __future__ import annotations
 
@@ -9,6 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evalkit import stats
+from evalkit.formats import (
+    count,
+    counting,
+    interval,
+    length,
+    percent,
+    percent_interval,
+    points,
+    points_interval,
+    share,
+    signed,
+    typeset,
+)
+
+__all__ = [
+    "HEAVIEST", "Table", "clip", "count", "counted", "counting", "duration", "fair_limit", "inline", "interval",
+    "length", "mean_score", "names", "percent", "percent_interval", "plain", "points", "points_interval", "score",
+    "share", "signed", "speed", "spread", "typeset", "visible", "weight", "wilson",
+]  # fmt: skip
 
 # Shown as their code: control and bidirectional characters (they could reorder what a reader sees), and lone
 # surrogates (they cannot be written as UTF-8).
@@ -28,24 +47,6 @@ class Table:
     fine: bool = False  # that there are none is as it should be
 
 
-def count(value: int) -> str:
-    return f"{value:,}"
-
-
-def counting(value: int, word: str) -> str:
-    """`1 sample`, `1,319 samples`."""
-    return f"{count(value)} {word}{'' if value == 1 else 's'}"
-
-
-def share(value: float) -> str:
-    """A fraction of 1 with four decimals."""
-    return f"{value:.4f}"
-
-
-def signed(value: float) -> str:
-    return f"{value:+.4f}"
-
-
 _NAMES = {"verify": "verify rule", "k": "K", "top_p": "top-p", "top_k": "top-k", "bos": "BOS token",
           "mode": "thinking mode", "quant": "quant mode", "stop": "stop strings"}  # fmt: skip
 
@@ -56,20 +57,6 @@ def names(facts: Sequence[str], most: int = 0) -> str:
     if most and len(words) > most:
         words = [*words[:most], f"{len(words) - most} more"]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "of nothing"
-
-
-def length(value: float | None) -> str:
-    """Accepted length, in tokens a step."""
-    return "no value" if value is None else f"{value:.3f}"
-
-
-def interval(low: float, high: float, decimals: int = 4, plus: bool = False) -> str:
-    mark = "+" if plus else ""
-    return f"{low:{mark}.{decimals}f} .. {high:{mark}.{decimals}f}"
 
 
 def spread(error: float | None, decimals: int = 4) -> str:
@@ -104,8 +91,10 @@ def counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count(n)}" for name, n in counts.items() if n)
 
 
-def speed(tokens: int, seconds: float, comma: str = ",") -> str:
-    return f"{tokens / seconds:{comma}.0f} tokens/s"
+def speed(tokens: int, seconds: float, plain: bool = False) -> str:
+    """`2629 tokens/s`; `plain` leaves the commas of 10,000 and more away, for a terminal."""
+    value = round(tokens / seconds)
+    return f"{value if plain else count(value)} tokens/s"
 
 
 def wilson(correct: int, n: int) -> str:

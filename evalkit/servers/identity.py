@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from evalkit.checkpoint import TOKENIZER_FILES, checkpoint_hash
+
 if TYPE_CHECKING:
     from evalkit.config import Cell
 
@@ -16,8 +18,6 @@ PROTOCOL = ("engine", "server_version", "asked_on", "thinking", "bos", "stops", 
 
 def weights(cell: Cell) -> dict[str, str]:
     """target_sha, tokenizer_sha, draft_sha and draft_method of a cell that a server runs."""
-    from evalkit.provenance import TOKENIZER_FILES, checkpoint_hash
-
     spec = cell.server
     assert spec is not None
     folder = cell.engine.model

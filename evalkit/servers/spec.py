@@ -20,6 +20,7 @@ METHODS = ("dspark", "eagle3", "mtp", "ngram", "draft_model", "none")
 HIDDEN = "***"
 START_TIMEOUT = 1800.0
 _SECRET = re.compile(r"(api[-_]?key|token|secret|password|authorization)", re.IGNORECASE)
+_PAGE = re.compile(r"(/v1)?/(chat/completions|completions|v1/models)/?$")  # of an API, not its address
 _NUMBER = re.compile(r"(max|num|batched|draft|total|prompt)[-_\w]*tokens|tokenizer|token_id", re.IGNORECASE)
 
 
@@ -129,13 +130,15 @@ def _check_url(url: str) -> None:
         return
     try:
         parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and not re.search(r"\s", url)
         _ = parts.port
     except ValueError:
         good, parts = False, urlsplit("")
     if not good:
         raise EvalkitError(f"--base-url {url!r} is no address", "give http://HOST:PORT/v1")
-    if parts.username or parts.password or parts.query:
+    if page := _PAGE.search(parts.path):
+        raise EvalkitError(f"--base-url {url} is one page of a server", f"give {url[: -len(page[0])]}/v1")
+    if parts.username or parts.password or parts.query or parts.fragment:
         raise EvalkitError("--base-url holds a user name, a password or a query", "give a key with --api-key-env NAME")
 
 

@@ -13,6 +13,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate.common import combine
 from evalkit.golden import GoldenValue, lookup, read_curve
 from evalkit.golden.defaults import baseline_for, golden_path
+from evalkit.layout import fold_lines
 from evalkit.outlook import flips
 from evalkit.percent import percent
 from evalkit.records import Outcome
@@ -26,8 +27,8 @@ from evalkit.spec.standards import golden_file
 FACTORS = (0.0, 0.5, 1.0, 1.5, 2.0, 4.0)  # true losses, in margins
 
 
-def audit_spec(path: Path, *, runs_dir: Path, draws: int, seed: int) -> str:
-    """The audit of a specification, as text."""
+def audit_spec(path: Path, *, runs_dir: Path, draws: int, seed: int, width: int = 0) -> str:
+    """The audit of a specification, as text; laid out for `width` columns, 0: as wide as it is."""
     if draws < 10:
         raise EvalkitError(f"--draws is {draws}", "give at least 10; a rate of 5 % is known to 2 points from 400")
     from evalkit.spec.history import history_text
@@ -35,7 +36,7 @@ def audit_spec(path: Path, *, runs_dir: Path, draws: int, seed: int) -> str:
     spec = read_spec(path)
     cells = truths(spec)
     rows = list(simulate(spec, cells, draws=draws, seed=seed))
-    return "\n".join([audit_text(spec, cells, rows, seed), "", history_text(spec, runs_dir)])
+    return "\n".join([audit_text(spec, cells, rows, seed, width), "", fold_lines(history_text(spec, runs_dir), width)])
 
 
 def simulate(spec: Spec, cells: Sequence[tuple[CellSpec, Truth]], *, draws: int, seed: int) -> Iterator[Rates]:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from evalkit.formats import percent
+from evalkit.layout import fold_lines, table
 from evalkit.spec.model import CellSpec, Spec
 from evalkit.spec.simulate import Rates, Truth, slack
 
 OFTEN = 0.2  # a sound configuration left open more often than this is worth a remark
 
 
-def audit_text(spec: Spec, cells: Sequence[tuple[CellSpec, Truth]], rows: Sequence[Rates], seed: int) -> str:
-    """The whole page, without the history of stored runs."""
-    return "\n".join([*_head(spec, cells, rows[0].draws, seed), *_table(rows), *_advice(spec, rows)])
+def audit_text(
+    spec: Spec, cells: Sequence[tuple[CellSpec, Truth]], rows: Sequence[Rates], seed: int, width: int = 0
+) -> str:
+    """The whole page, without the history of stored runs; laid out for `width` columns, 0: as wide as it is."""
+    head, advice = "\n".join(_head(spec, cells, rows[0].draws, seed)), "\n".join(_advice(spec, rows))
+    return "\n".join([fold_lines(head, width), _table(rows, width), fold_lines(advice, width)])
 
 
 def _head(spec: Spec, cells: Sequence[tuple[CellSpec, Truth]], draws: int, seed: int) -> Iterator[str]:
@@ -41,13 +46,14 @@ def _head(spec: Spec, cells: Sequence[tuple[CellSpec, Truth]], draws: int, seed:
     yield ""
 
 
-def _table(rows: Sequence[Rates]) -> Iterator[str]:
-    width = max(len(r.what) for r in rows)
-    yield f"  {'true effect, in every cell':{width}}   gate passes  some cell passes    fails  can't tell"
-    for r in rows:
-        shares = zip((11, 15, 6, 9), (r.passed, r.any_passed, r.failed, r.inconclusive), strict=True)
-        values = "  ".join(f"{100 * x:{w - 2}.1f} %" for w, x in shares)
-        yield f"  {r.what:{width}}   {values}{'  <- on the margin' if r.on_margin else ''}"
+def _table(rows: Sequence[Rates], width: int) -> str:
+    columns = ("true effect, in every cell", "gate passes", "some cell passes", "fails", "can't tell", "")
+    cells = [
+        (r.what, *map(percent, (r.passed, r.any_passed, r.failed, r.inconclusive)),
+         "<- on the margin" if r.on_margin else "")
+        for r in rows
+    ]  # fmt: skip
+    return table(columns, cells, "lrrrrl", width, indent=2)
 
 
 def _advice(spec: Spec, rows: Sequence[Rates]) -> Iterator[str]:

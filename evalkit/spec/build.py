@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 from evalkit.answers import AnswerLimits
@@ -10,6 +11,7 @@ from evalkit.errors import EvalkitError
 from evalkit.gate.figures import Published
 from evalkit.gate.limits import Against, GateSpec, PathShare
 from evalkit.spec.model import CellSpec
+from evalkit.spec.waiver import Waiver, make_waiver
 
 WORDS = ("baseline", "golden", "plain")
 INHERITED = (*WORDS, "against", "checks", "floor", "paths", "golden_draft", "golden_quant", "margins", "caps")
@@ -36,17 +38,20 @@ Values = Mapping[str, Any]
 def build_cells(cell: Values, data: Values, common: Values, where: str) -> Iterator[CellSpec]:
     """The cells of one entry: one, or a sweep's. `where` is the entry's place, for messages."""
     merged = _merged(cell, data)
+    limits = _limits(merged, data, where)
     known = {
-        "limits": _limits(merged, data, where),
+        "limits": limits,
+        "waiver": _waiver(cell, merged, data, limits, where),
         **{key: merged.get(key, "") for key in WORDS},
         "refused_by": tuple(cell.get("expect", {}).get("refused_by", ())),
     }
     name = cell.get("name", "")
     if "sweep" in cell:
-        for quant in cell["sweep"]["quant"]:
-            for k in cell["sweep"]["k"]:
-                setting = {**common, "k": k, "quant": quant}
-                yield CellSpec(name=f"{name} {quant} K={k}".strip(), setting=setting, **known)
+        over = cell["sweep"]
+        for quant, tp, k in product(over["quant"], over.get("tp", [None]), over["k"]):
+            setting = {**common, "k": k, "quant": quant, **({} if tp is None else {"tp": tp})}
+            layout = "" if tp is None else f" TP={tp}"
+            yield CellSpec(name=f"{name} {quant} K={k}{layout}".strip(), setting=setting, **known)
     elif "setting" in cell:
         setting = {**common, **cell["setting"]}
         yield CellSpec(name=name or _named(setting), setting=setting, **known)
@@ -67,6 +72,14 @@ def _merged(cell: Values, data: Values) -> dict[str, Any]:
     return out
 
 
+def _waiver(cell: Values, merged: Values, data: Values, own: GateSpec, where: str) -> Waiver | None:
+    asked = cell.get("waiver")
+    if asked is None:
+        return None
+    wide = {**merged, **{part: {**merged.get(part, {}), **asked.get(part, {})} for part in ("margins", "caps")}}
+    return make_waiver(asked, own, _limits(wide, data, where), MARGINS | CAPS | ANSWER_CAPS, where)
+
+
 def _figures(values: Values, where: str) -> Published:
     found = Published(**values)
     if found.correct is None and found.length is None:
@@ -78,7 +91,8 @@ def _figures(values: Values, where: str) -> Published:
 
 def _named(setting: Values) -> str:
     words = [str(setting[key]) for key in ("draft", "quant") if key in setting]
-    return " ".join([*words, f"K={setting['k']}"] if "k" in setting else words) or "default setting"
+    words += [f"{word}={setting[key]}" for key, word in (("k", "K"), ("tp", "TP")) if key in setting]
+    return " ".join(words) or "default setting"
 
 
 def _limits(merged: Values, data: Values, where: str) -> GateSpec:

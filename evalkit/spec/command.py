@@ -8,6 +8,7 @@ from pathlib import Path
 from evalkit.commands.outputs import Outputs
 from evalkit.config import Cell
 from evalkit.console import console
+from evalkit.layout import window
 from evalkit.provenance import now
 from evalkit.records import Outcome, Run
 from evalkit.spec.judge import judge_spec
@@ -22,6 +23,5 @@ def gate_spec(path: Path, *, runs_dir: Path, outputs: Outputs, make: Callable[[C
     runs = {c.run.id: c.run for c in found.cells if c.run is not None}
     outputs.write(found.verdicts, list(runs.values()))
     if not outputs.alone:
-        out = console()
-        out.print(spec_text(found, out.width if out.is_terminal else 0))
+        console().print(spec_text(found, window()))
     return found.outcome

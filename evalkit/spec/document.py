@@ -10,7 +10,7 @@ from evalkit.config import ROOT
 from evalkit.spec.read import load_schema
 
 PAGE = ROOT / "docs" / "gate-spec.md"
-SECTIONS = ("cell", "margins", "caps", "setting", "sweep", "figures", "expect")
+SECTIONS = ("cell", "margins", "caps", "setting", "sweep", "figures", "expect", "waiver")
 HEAD = """# Gate specifications
 
 Made from `evalkit/spec/schema.json`, the schema that `evalkit gate SPEC` checks a file against, by `make fix`; nothing

@@ -9,13 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from evalkit.checkpoint import checkpoint_hash
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import verify_facts
-from evalkit.provenance import checkpoint_hash, code_hash
+from evalkit.provenance import code_hash
 from evalkit.runfile import RUN_FILE, find_run, read_head
 
 ASKED = ("target", "draft", "k", "quant", "draft_width", "temperature", "top_p", "top_k", "seed", "limit", "data")
+LATER = {"tp": 1, "online_quant_config": ""}  # what a run is that was stored before it could say
 
 
 def find_file(word: str, folder: Path, what: str) -> Path:
@@ -75,7 +77,9 @@ def heads(root: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 def _same_setting(wanted: Mapping[str, Any], head: Mapping[str, Any]) -> bool:
     cell = head["cell"]
-    if verify_facts(cell) != verify_facts(wanted):
+    if verify_facts(cell) != verify_facts(wanted) or "server" in cell:  # a setting is the built-in engine's
+        return False
+    if any(cell.get(name, default) != wanted[name] for name, default in LATER.items()):
         return False
     names = [*ASKED, *(["shots"] if wanted["shots"] is not None else [])]
     task = str(wanted["task"])

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from engine.config import nearest
 from evalkit import sweep
 from evalkit.baseline import ReferenceScore, load_reference_scores
+from evalkit.compared import SCORES, compared
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.gate.common import FAIL, PASS, checked, combine
-from evalkit.gate.figures import judge_figures
+from evalkit.gate.figures import Published, judge_figures
 from evalkit.gate.judge_run import judge
+from evalkit.gate.limits import GateSpec
+from evalkit.golden import GoldenValue
+from evalkit.judging import places
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.spec.find import find_file, find_setting, find_word
 from evalkit.spec.model import CellSpec, Spec
-from evalkit.spec.standards import SETTING, as_cell, golden_value, plain_folder, published_of, standards_of
+from evalkit.spec.standards import SETTING, as_cell, golden_value, named_files, plain_folder, published_of, standards_of
+from evalkit.spec.waiver import in_force
 from evalkit.store import load_run
 
 REFUSAL = "expected refusal"  # name of the check that a cell broken on purpose gets
@@ -67,7 +73,7 @@ def judge_spec(spec: Spec, *, runs_dir: Path, now: str, make: Maker | None = Non
             figures = published_of(cell, references)
             golden = golden_value(spec, cell, figures)
             run, folder = None, None
-            verdict = judge_figures(figures, golden=golden, references=references, spec=cell.limits)
+            verdict = _waived(cell, partial(_of_figures, figures=figures, golden=golden, references=references), now)
         found.append(CellResult(cell=cell, verdict=verdict, judged=verdict, run=run, folder=folder))
     done = tuple(_refused(c) for c in _adjusted(spec, found))
     named = {a.name for c in spec.cells for a in c.limits.against} | {c.published for c in spec.cells}
@@ -129,10 +135,35 @@ def _judge_run(
     now: str,
 ) -> Verdict:  # fmt: skip
     have = standards_of(spec, cell, run, runs_dir)
-    found = judge(
-        run, baseline=have.baseline, golden=have.golden, references=references, spec=cell.limits, plain=plain, now=now
-    )
-    return replace(found, notes=found.notes + have.missing)
+    scores = find_file(spec.scores, spec.folder, "file of published scores")
+    where = places(run) | named_files(spec, cell, runs_dir) | {SCORES: scores}
+    rests = compared(replace(have, references=tuple(references)), where)
+
+    def judged(limits: GateSpec) -> Verdict:
+        found = judge(
+            run, baseline=have.baseline, golden=have.golden, references=references, spec=limits, plain=plain, now=now
+        )
+        return replace(found, notes=found.notes + have.missing, standards=rests)
+
+    return _waived(cell, judged, now)
+
+
+def _waived(cell: CellSpec, judged: Callable[[GateSpec], Verdict], now: str) -> Verdict:
+    """The verdict at the cell's limits, or at its waiver's as long as that is in force; both are said."""
+    waiver, own = cell.waiver, judged(cell.limits)
+    if waiver is None:
+        return own
+    if not in_force(waiver, now, cell.name):
+        return replace(own, notes=(f"warning: {waiver} is over: judged at the cell's own limits", *own.notes))
+    found = judged(waiver.limits)
+    more = "; not needed: the cell passes at its own limits" if own.outcome is PASS else ""
+    return replace(found, notes=(f"{waiver}{more}", *found.notes))
+
+
+def _of_figures(
+    limits: GateSpec, *, figures: Published, golden: GoldenValue | None, references: Sequence[ReferenceScore]
+) -> Verdict:
+    return judge_figures(figures, golden=golden, references=references, spec=limits)
 
 
 def _adjusted(spec: Spec, found: Sequence[CellResult]) -> list[CellResult]:
@@ -157,7 +188,8 @@ def _refused(found: CellResult) -> CellResult:
     outcome = FAIL if missed else PASS
     check = checked(REFUSAL, outcome, f"refused by {', '.join(by)}", told, words, refused_by=failed)
     messages = tuple(f"{c.name}: {c.message}" for c in found.verdict.checks if c.outcome is FAIL)
-    verdict = Verdict(outcome=outcome, checks=(check,), run_id=found.verdict.run_id, notes=messages)
+    verdict = Verdict(outcome=outcome, checks=(check,), run_id=found.verdict.run_id, notes=messages,
+                      standards=found.verdict.standards)  # fmt: skip
     return replace(found, verdict=verdict)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from evalkit.gate.figures import Published
 from evalkit.gate.limits import GateSpec
+from evalkit.spec.waiver import Waiver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class CellSpec:
     golden: str = ""
     plain: str = ""
     refused_by: tuple[str, ...] = ()
+    waiver: Waiver | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

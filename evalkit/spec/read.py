@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,15 @@ def _place(path: Any) -> str:
     return out
 
 
+def _days_as_text(value: Any) -> Any:
+    """YAML reads 2026-12-31 as a date; the schema knows text."""
+    if isinstance(value, dict):
+        return {key: _days_as_text(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_days_as_text(inner) for inner in value]
+    return value.isoformat() if isinstance(value, date) else value
+
+
 def _parsed(path: Path) -> Any:
     from evalkit.yamlfile import parse_yaml
 
@@ -116,7 +126,7 @@ def _parsed(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as e:
         raise EvalkitError(f"{path} cannot be read ({e})", "give a YAML file") from None
     try:
-        data = parse_yaml(text)
+        data = _days_as_text(parse_yaml(text))
     except ValueError as e:
         raise EvalkitError(f"{path.name}: {e}", "mend it") from None
     if not isinstance(data, dict):

@@ -63,10 +63,10 @@ def as_cell(setting: Any) -> Cell:
 
 
 def golden_place(spec: Spec, word: str, runs_dir: Path) -> Path:
-    """A golden curve's file, or the folder of a stored run that is taken as one."""
+    """A golden curve's file, or the folder of a stored run that is taken as one, or of curves."""
     if not word.endswith((".yaml", ".yml")) and (folder := find_word(word, runs_dir)) is not None:
         return folder
-    return golden_file(spec, word)
+    return next((p for p in (Path(word), spec.folder / word) if p.is_dir()), None) or golden_file(spec, word)
 
 
 def golden_file(spec: Spec, word: str) -> Path:

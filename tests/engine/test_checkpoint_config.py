@@ -228,7 +228,19 @@ def test_a_partial_rotary_factor_of_a_whole_head_is_none() -> None:
         ({"layer_types": ["full_attention"] * 2}, ""),  # they win, as in transformers
         ({"use_sliding_window": False}, ""),
         ({"sliding_window": None}, ""),
-        ({}, "has sliding_attention layers; fix: use a target with full attention"),
+        ({"max_window_layers": 2}, ""),  # the layers from there on: there are none
+        ({"max_window_layers": 28}, ""),
+        ({"max_window_layers": None}, ""),  # 28, as in transformers
+        ({"max_window_layers": 1}, "has sliding_attention layers of 16 keys"),
+        ({"max_window_layers": -1}, "gives max_window_layers as -1"),
+        ({"sliding_window": LLAMA["max_position_embeddings"]}, ""),  # no key is ever outside
+        ({"sliding_window": LLAMA["max_position_embeddings"] - 1}, "has sliding_attention layers of"),
+        ({"sliding_window": 2**20, "layer_types": ["full_attention", "sliding_attention"]}, ""),
+        (
+            {"sliding_window": 2**20, "layer_types": ["chunked_attention", "sliding_attention"]},
+            "has chunked_attention,",
+        ),
+        ({}, "has sliding_attention layers of 16 keys; fix: use a target with full attention"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "has sliding_attention layers"),
         ({"layer_types": ["full_attention"]}, "has 1 entries in layer_types for 2 layers"),
         ({"use_sliding_window": "no"}, 'use_sliding_window as "no"; fix: give true or false'),

@@ -131,98 +131,7 @@ def test_max_tokens_beyond_the_context_is_cut(tiny: Tiny) -> None:
     assert out.finish_reason is FinishReason.LENGTH
 
 
-# ------------------------------------------------------------------ what is refused, before anything runs
-
-
-@pytest.mark.parametrize(
-    ("prompt", "message"),
-    [
-        ((), "request bad: its prompt has 0 tokens"),
-        ("", "request bad: its prompt has 0 tokens"),
-        ((5,) * 128, "request bad: its prompt has 128 tokens, the context holds 128"),
-        ((5, 99), "request bad: its prompt of 2 tokens holds the id 99, the vocabulary has 0 to 62"),
-        ((5, -1), "holds the id -1"),
-        ("a\ud800", "request bad: its prompt holds half a character .* at place 1; fix: give text"),
-        (None, "request bad: its prompt is a NoneType; fix: give text, or a tuple of token ids"),
-        (3, "request bad: its prompt is a int"),
-        ((1.5,), "request bad: its prompt holds 1.5, which is no token id"),
-        ((5, True), "request bad: its prompt holds True, which is no token id"),
-        (("a",), "request bad: its prompt holds 'a', which is no token id"),
-    ],
-)
-def test_bad_prompts_are_refused_before_the_first_forward(
-    tiny: Tiny, prompt: str | tuple[int, ...], message: str
-) -> None:
-    llm = tiny.llm()
-    ask = [*requests(prompts(3)), Request(id="bad", prompt=prompt)]
-    with pytest.raises(EngineError, match=message):
-        llm.generate(iter(ask))
-    assert llm.counters["prefill_ticks"] == 0
-
-
-def test_two_requests_of_one_id_and_params_of_another_kind_are_refused(tiny: Tiny) -> None:
-    llm = tiny.llm()
-    with pytest.raises(EngineError, match="two requests have the id r0; fix: give each request an id of its own"):
-        llm.generate([*requests([(5,), (6,)]), *requests([(7,)])])
-    with pytest.raises(EngineError, match="request x: its params are a dict; fix: give SamplingParams"):
-        llm.generate([Request(id="x", prompt=(5,), params={"max_tokens": 3})])  # pyright: ignore[reportArgumentType]
-    assert llm.counters["prefill_ticks"] == 0
-
-
-def test_ids_of_numpy_are_token_ids(tiny: Tiny) -> None:
-    given = tuple(np.array([5, 6, 7]))
-    assert ids(tiny.llm().generate(requests([given]))) == ids(tiny.llm().generate(requests([(5, 6, 7)])))
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"max_tokens": 2.5}, "max_tokens is 2.5; fix: give a whole number"),
-        ({"max_tokens": True}, "max_tokens is True"),
-        ({"temperature": "1"}, "temperature is '1'; fix: give a number"),
-        ({"temperature": float("nan")}, "temperature is nan; fix: give a number from 0 to 100"),
-        ({"top_p": None}, "top_p is None"),
-        ({"seed": 1.5}, "seed is 1.5; fix: give a whole number"),
-        ({"top_k": "3"}, "top_k is '3'"),
-        ({"top_k": 2**63}, "top_k is 9223372036854775808; fix: give 0 .off. or a positive number, at most 2147483647"),
-        ({"stop": "Q:"}, "stop is the string 'Q:'; fix: give a tuple of strings"),
-        ({"stop": (3,)}, "stop is .3,.; fix: give a tuple of strings"),
-        ({"stop": None}, "stop is None"),
-        ({"stop_token_ids": 3}, "stop_token_ids is 3; fix: give a tuple of token ids"),
-        ({"stop_token_ids": ("a",)}, "stop_token_ids is .'a',."),
-        ({"ignore_eos": "no"}, "ignore_eos is 'no'; fix: give True or False"),
-    ],
-    ids=str,
-)
-def test_sampling_params_of_another_type_or_range(params: dict[str, Any], message: str) -> None:
-    with pytest.raises(EngineError, match=message):
-        SamplingParams(**params)
-
-
-def test_the_largest_top_k_is_no_top_k(tiny: Tiny) -> None:
-    all_of_it, off = (
-        tiny.llm().generate(requests(prompts(3), temperature=1.0, top_k=k)) for k in (2**31 - 1, 0)
-    )  # fmt: skip
-    assert ids(all_of_it) == ids(off)
-
-
-def test_a_request_that_never_fits_the_pool_is_refused(tiny: Tiny) -> None:
-    llm = tiny.llm(num_pages=5)
-    with pytest.raises(EngineError, match="10 prompt and 30 output tokens need 10 KV pages, the pool has 5"):
-        llm.generate(requests([(5,) * 10], max_tokens=30))
-    assert len(llm.generate(requests([(5,) * 10], max_tokens=10, ignore_eos=True))[0].token_ids) == 10
-
-
-def test_settings_that_do_not_fit_the_checkpoint(tiny: Tiny) -> None:
-    with pytest.raises(EngineError, match="max_model_len is 999, the checkpoints allow 128"):
-        tiny.llm(max_model_len=999)
-    with pytest.raises(EngineError, match="raise memory_limit_mb"):
-        tiny.llm(memory_limit_mb=0)
-    for name in ("max_model_len", "num_pages"):
-        with pytest.raises(EngineError, match=rf"{name} is -4; fix: give 0"):
-            tiny.llm(None, **{name: -4})
-    with pytest.raises(EngineError, match="device is tpu; fix: use auto, cpu or cuda"):
-        tiny.llm(device="tpu")
+# ------------------------------------------------------------------ batches
 
 
 def test_nan_weights_in_the_computation_stop_the_run(tiny: Tiny) -> None:
@@ -231,9 +140,6 @@ def test_nan_weights_in_the_computation_stop_the_run(tiny: Tiny) -> None:
     with pytest.raises(EngineError, match="logits hold a NaN"):
         llm.generate(requests(["abc"]))
     assert llm.pool.in_use == 0
-
-
-# ------------------------------------------------------------------ batches
 
 
 def test_results_come_in_order_and_on_finish_as_they_end(tiny: Tiny) -> None:
@@ -332,42 +238,6 @@ def test_other_formats_run_and_take_less_memory(tiny: Tiny, quant: str) -> None:
     out = llm.generate(requests(prompts(5), max_tokens=10, ignore_eos=True))
     assert all(len(o.token_ids) == 10 for o in out)
     assert llm.counters["kv_bytes_per_token"] < tiny.llm(k=3).counters["kv_bytes_per_token"]
-
-
-# ------------------------------------------------------------------ score
-
-
-def test_score_follows_greedy_decoding(tiny: Tiny) -> None:
-    llm = tiny.llm(max_batched_tokens=7)
-    prompt = prompts(3)[2]
-    (out,) = llm.generate(requests([prompt], max_tokens=9, ignore_eos=True))
-    logprobs, greedy = llm.score(prompt, out.token_ids)
-    assert greedy == [True] * 9
-    assert all(-5 < x <= 0 for x in logprobs)
-    other = (out.token_ids[0] + 1) % 50
-    assert llm.score(prompt, (other,))[1] == [False]
-    assert llm.pool.in_use == 0
-
-
-def test_score_is_a_log_softmax_whatever_the_cache_holds(tiny: Tiny) -> None:
-    llm = tiny.llm()
-    prompt = prompts(1, shared=30)[0]
-    total = sum(torch.tensor(llm.score(prompt, (t,))[0]).exp().item() for t in range(len(VOCAB)))
-    assert total == pytest.approx(1.0, abs=1e-4)
-    ab, b = llm.score(prompt, (7, 8))[0], llm.score((*prompt, 7), (8,))[0]
-    assert ab[1] == pytest.approx(b[0], abs=1e-5)
-
-
-def test_score_refuses_what_it_cannot_do(tiny: Tiny) -> None:
-    llm = tiny.llm()
-    for prompt, continuation, message in (
-        ((), (5,), "its prompt has 0"),
-        ((5,), (), "its continuation has 0"),
-        ((5,) * 100, (5,) * 30, "100 \\+ 30 tokens do not fit in 128"),
-        ((5,), (88,), "holds the id 88"),
-    ):
-        with pytest.raises(EngineError, match=message):
-            llm.score(prompt, continuation)
 
 
 # ------------------------------------------------------------------ the law of sampled text

@@ -116,16 +116,6 @@ def test_a_broken_step_gives_up_what_ran_and_the_next_request_is_served(tiny: Ti
     assert llm.generate(requests([(5, 6)], max_tokens=5))[0].token_ids == plain
 
 
-def test_logprobs_name_the_likeliest_and_agree_with_score(tiny: Tiny) -> None:
-    llm, ids = tiny.llm(), (9, 8, 7, 20, 21, 5)
-    found = llm.logprobs(ids, first=2, top=3)
-    scored, greedy = llm.score(ids[:2], ids[2:])
-    assert [f.token_id for f in found] == list(ids[2:]) and [f.logprob for f in found] == scored
-    assert [f.top[0][0] == f.token_id for f in found] == greedy
-    assert all(len(f.top) == 3 and f.top[0][1] >= f.top[1][1] >= f.top[2][1] for f in found)
-    assert all(f.logprob <= f.top[0][1] for f in found)
-
-
 def streamed(tiny: Tiny, out: Completion, stop: tuple[str, ...]) -> tuple[list[str], str]:
     """Pieces of an output whose tokens come in random groups, the rest included; and the text."""
     stream, ids = tiny.llm().tokenizer.stream(stop), list(out.token_ids)

@@ -11,13 +11,13 @@ from tests.engine.tiny import Tiny
 HIDDEN, EXPERTS, CHOSEN = 16, 6, 2
 
 
-def config(*, shared: int = 8, activation: str = "swigluoai") -> ModelConfig:
+def config(*, shared: int = 8, activation: str = "swigluoai", size: int = 12, hidden: int = HIDDEN) -> ModelConfig:
     moe = MoEConfig(
-        layers=(True,), experts=EXPERTS, experts_per_token=CHOSEN, expert_size=12, shared_size=shared, scaling=2.0,
+        layers=(True,), experts=EXPERTS, experts_per_token=CHOSEN, expert_size=size, shared_size=shared, scaling=2.0,
         routing_bias=True,
     )  # fmt: skip
     return ModelConfig(
-        family="minimax_m3", vocab_size=32, hidden_size=HIDDEN, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8,
+        family="minimax_m3", vocab_size=32, hidden_size=hidden, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8,
         rotary_dim=4, rope_theta=1e4, intermediate_size=24, activation=activation, gemma_norm=True,
         tie_embeddings=False, max_positions=64, moe=moe,
     )  # fmt: skip

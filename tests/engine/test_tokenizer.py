@@ -12,6 +12,7 @@ from tokenizers import Tokenizer as HfTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from engine import LLM, EngineConfig
+from engine.api import Request, SamplingParams
 from engine.errors import EngineError
 from engine.tokenizer import Tokenizer
 from tests.engine.tiny import EOS, Tiny
@@ -51,13 +52,26 @@ def test_bos_is_what_the_checkpoint_says(
     assert tok.encode(["<pad>abc"]) == Tokenizer(tiny.target).encode(["<pad>abc"])  # written out: not twice
 
 
-def test_a_tokenizer_with_ids_that_the_target_lacks_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+def test_tokens_beyond_the_target_s_vocabulary_are_refused_only_in_a_prompt(tiny: Tiny, tmp_path: Path) -> None:
+    """Qwen's and MiniMax's tokenizers have tokens that their models never see; transformers loads them as well."""
     shutil.copytree(tiny.target, tmp_path / "target")
     inner = HfTokenizer.from_file(str(tiny.target / "tokenizer.json"))
-    inner.add_tokens(["more"])
+    inner.add_tokens(["more", "and more"])
     inner.save(str(tmp_path / "target" / "tokenizer.json"))
-    with pytest.raises(EngineError, match=r"tokenizer.json has the id 63 \('more'\), config.json a vocabulary of 63;"):
-        LLM(EngineConfig(model=tmp_path / "target", device="cpu", threads=1))
+    plain, llm = (LLM(EngineConfig(model=m, device="cpu", threads=1)) for m in (tiny.target, tmp_path / "target"))
+    params = SamplingParams(max_tokens=4)
+    asked, bad = (Request(id=n, prompt=t, params=params) for n, t in (("a", "abc"), ("b", "one more")))
+    assert llm.generate([asked])[0].token_ids == plain.generate([asked])[0].token_ids
+    assert plain.notes == () and llm.notes == (
+        "2 tokens of tokenizer.json, 'more' the first, have no row in the target's vocabulary of 63: a prompt with one "
+        "is refused",
+    )  # fmt: skip
+    with pytest.raises(EngineError, match=r"request b: .* the id 63 \('more'\), the vocabulary has 0 to 62; fix: use "
+                                          "the model's own tokenizer, or leave 'more' out$"):  # fmt: skip
+        llm.generate([asked, bad])
+    with pytest.raises(EngineError, match=r"the id 1099511627776, the vocabulary"):
+        llm.generate([Request(id="c", prompt=(2**40,))])
+    assert llm.generate([asked])[0].text, "refused before any request ran, and ready for the next"
 
 
 def test_add_bos_token_is_true_or_false(tiny: Tiny, tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+CLI_QUESTIONS = 6
+RUN = ["run", "--model", "target", "--draft", "draft", "--data", "test.jsonl"]  # in a folder that make_place made
+
 
 def make_checkpoints(folder: Path) -> Path:
     """`target` and `draft` in a folder, for runs whose engine is scripted."""
@@ -20,3 +23,8 @@ def make_place(folder: Path, questions: int, answer: str = "It is {i} + 1 = {n} 
     rows = [{"question": f"{i} + 1?", "answer": answer.format(i=i, n=i + 1)} for i in range(questions)]
     (folder / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     return make_checkpoints(folder)
+
+
+def the_run(place: Path) -> str:
+    """The id of a run in a folder where one was made."""
+    return next((place / "runs").iterdir()).name

@@ -33,6 +33,18 @@ def judged(step: StepRecord) -> int:
     return step.accepted_trimmed if step.cut == "stop" else step.k
 
 
+def judged_at(samples: Sequence[Sample], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(kept, judged) by document and position."""
+    rows: dict[int, list[list[int]]] = {}
+    for place, _, step in verify_steps(samples):
+        kept, tried = rows.setdefault(samples[place].doc_id, [[0] * k, [0] * k])
+        for j in range(1, min(judged(step), step.accepted + 1) + 1):
+            tried[j - 1] += 1
+            kept[j - 1] += step.accepted >= j
+    both = np.array(list(rows.values()), dtype=np.float64).reshape(-1, 2, k)
+    return both[:, 0], both[:, 1]
+
+
 def calibration(samples: Sequence[Sample], k: int) -> dict[tuple[str, int], tuple[list[float], list[bool]]]:
     """(predicted, kept) of each kind and position."""
     out: dict[tuple[str, int], tuple[list[float], list[bool]]] = {}

@@ -44,6 +44,8 @@ def test_counts_starts_and_calibration_are_those_of_the_steps(found: list[Sample
     made, told = steps_of(found), plain.verify_steps(found)
     assert made.start[made.verify].tolist() == [at for _, at, _ in told]
     assert made.judged[made.verify].tolist() == [plain.judged(x) for _, _, x in told]
+    for here, there in zip(made.judged_at(K), plain.judged_at(found, K), strict=True):
+        assert here.tolist() == there.tolist()
     there = {(c.kind, c.position): c for c in summarize(found, K).calibration}
     here = plain.calibration(found, K)
     assert there.keys() == here.keys()

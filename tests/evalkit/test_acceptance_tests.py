@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,26 @@ def test_positions_by_hand() -> None:
     assert first.survival_band is not None and first.survival_band.low <= 0.75 <= first.survival_band.high
     assert positions([], 2) == () and positions([sample(0, [], 2)], 2) == ()
     assert positions([sample(0, [1], 2)], 2)[0].survival_band is None
+
+
+def test_a_block_cut_by_a_stop_rejects_nothing_past_it() -> None:
+    """By hand: 3 kept of 3; 1 kept and then the end of the answer; 0 kept; a limit in a block of 2 kept."""
+    steps = [StepRecord(k=3, accepted=3, accepted_trimmed=3),
+             StepRecord(k=3, accepted=1, accepted_trimmed=1, cut="stop"),
+             StepRecord(k=3, accepted=0, accepted_trimmed=0),
+             StepRecord(k=3, accepted=2, accepted_trimmed=1, cut="limit")]  # fmt: skip
+    found = positions([replace(sample(0, [0], 3), steps=tuple(steps))], 3)
+    assert [p.survival for p in found] == [0.75, 0.5, 0.25], "as published: all blocks"
+    assert [(p.judged, p.conditional) for p in found] == [(4, 0.75), (2, 1.0), (2, 0.5)]
+    stats = summarize([replace(sample(0, [0], 3), steps=tuple(steps))], 3)
+    assert stats.conditional == (0.75, 1.0, 0.5) and (stats.cut_at_stop, stats.past_stop) == (1, 2)
+
+
+def test_a_draft_that_was_never_proposed_was_not_rejected() -> None:
+    """A draft of varying length: 1 of 1 kept, 2 of 3 kept."""
+    steps = (StepRecord(k=1, accepted=1, accepted_trimmed=1), StepRecord(k=3, accepted=2, accepted_trimmed=2))
+    found = positions([replace(sample(0, [0], 3), steps=steps)], 3)
+    assert [(p.judged, p.conditional) for p in found] == [(2, 1.0), (1, 1.0), (1, 0.0)]
 
 
 def test_a_share_of_zero_has_an_open_side() -> None:

@@ -275,12 +275,13 @@ def test_make_and_check_by_command(place: Path, capsys: pytest.CaptureFixture[st
         (["--k", "7", "--flag", "tp=4"], "flags is"),
         (["--k", "7", "--batch", "8"], "max_batch is 8"),
         (["--k", "7", "--device", "cuda"], "device is cuda"),
+        (["--k", "7", "--tp", "2"], "tp is 2, the certificate is for 1"),
     ]:
         assert main(["certificate", "check", file, *CELL, *words, *known]) == 1
         assert said in capsys.readouterr().out
     assert main(["certificate", "show", file]) == 0
     out = capsys.readouterr().out
-    assert f"pass on {name}" in out and "baseline   base.json" in out and "accuracy: fine" in out
+    assert f"pass on {name}" in out and "baseline     base.json" in out and "accuracy: fine" in out
 
 
 def test_a_run_that_does_not_pass_loses_its_certificate(

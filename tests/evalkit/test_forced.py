@@ -106,7 +106,7 @@ def test_the_tables_of_run_and_list_say_forced_beside_the_length(forced: tuple[R
 def test_show_and_report_say_forced_and_print_no_score(forced: tuple[Run, Path], tmp_path: Path) -> None:
     run, _ = forced
     shown = run_text(run)
-    assert "FORCED: no evidence" in shown and "forced_length 4.04" in shown and "trimmed at stops" in shown
+    assert "FORCED: no evidence" in shown and "forced_length   4.04" in shown and "trimmed at stops" in shown
     page = write_report(run, None, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "forced acceptance: cannot certify" in page and "--forced-length 4.04" in page
 

@@ -20,8 +20,7 @@ from evalkit import stats, sweep
 from evalkit.baseline import Baseline, ReferenceScore, Row, Variation, load_reference_scores
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec, combine, judge, verdict_line
-from evalkit.gate.length import same_model
-from evalkit.golden import Curve, GoldenValue
+from evalkit.golden import Curve, GoldenValue, same_model
 from evalkit.records import Check, Outcome, Run, Sample, StepRecord, Verdict
 
 N, K = 400, 7
@@ -110,7 +109,7 @@ def test_a_sound_run_passes_and_says_what_it_compared() -> None:
     assert length.numbers["samples"] == N and length.numbers["steps"] == 6 * N
     assert all(c.expected and c.found and c.message for c in found.checks)
     line = verdict_line(found)
-    assert line.startswith("PASS ") and "0.9500 (380/400) vs baseline 0.9500: +0.0 pt" in line and "AL 4.8" in line
+    assert line.startswith("PASS ") and "0.9500 (380/400) vs baseline 0.9500: 0.0 pt" in line and "AL 4.8" in line
     json.dumps([dict(c.numbers) for c in found.checks], allow_nan=False)  # plain values, no NaN
     assert "\n" not in line
 
@@ -454,6 +453,18 @@ def test_c91_a_golden_at_temperature_1_is_not_compared_with_a_greedy_run() -> No
         check = named(verdict(golden=golden), "accepted length")
         assert check.outcome is Outcome.INCONCLUSIVE and "temperature 1" in check.message
     assert named(verdict(golden=imported_curve({7: 4.85}, temperature=0.0)), "accepted length").outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("data", "same"), [("coding", False), ("gradeschool", True), ("", True), ("Grade-School test", True)]
+)
+def test_a_curve_that_says_it_is_of_other_data_is_not_compared(data: str, same: bool) -> None:
+    """On prompts of another kind a sound draft has another length, and a broken one may have the same."""
+    check = named(verdict(golden=imported_curve({7: 4.85}, temperature=0.0, dataset=data)), "accepted length")
+    assert check.outcome is (Outcome.PASS if same else Outcome.INCONCLUSIVE)
+    assert same or "(data coding / gradeschool)" in check.message
+    asked = verdict(golden=imported_curve({7: 4.85}, dataset=data), spec=GateSpec(demands=("length",)))
+    assert named(asked, "accepted length").outcome is (Outcome.PASS if same else Outcome.FAIL)
 
 
 # --- run-to-run variation

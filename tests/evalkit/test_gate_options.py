@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
+import shutil
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +17,17 @@ import pytest
 from evalkit import console, fingerprint
 from evalkit import run as run_module
 from evalkit.backends.scripted import Scripted
-from evalkit.baseline import REAL, baseline_command, refuse_unfit
+from evalkit.baseline import GOLDEN_DIR, REAL, baseline_command, refuse_unfit
 from evalkit.ci.event import event_of
 from evalkit.cli import main
 from evalkit.commands import certificate as certificate_command
+from evalkit.config import ROOT
 from evalkit.errors import EvalkitError
 from evalkit.gate import GateSpec
 from evalkit.gate.accuracy import baseline_differences
 from evalkit.gate.served import age_check
 from evalkit.golden import curve_of
-from evalkit.judging import find_standard, spec_of
+from evalkit.judging import find_standard, golden_place, spec_of
 from evalkit.outputs.summary import summary_text
 from evalkit.records import Outcome
 from evalkit.store import load_run
@@ -170,6 +174,57 @@ def test_c54_the_command_line_takes_a_run_as_golden(tmp_path: Path, capsys: pyte
     main([*words, "tp1"])
     assert "against golden 4.80" in capsys.readouterr().out
     assert main([*words, "tp2"]) == 2 and "given as its own golden" in error(capsys)
+
+
+# --- a folder of curves
+
+
+def test_of_a_folder_of_curves_the_run_s_own_is_taken_and_never_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store(tmp_path, as_stored("r", 7, "float32"))
+    store(tmp_path, as_stored("e", 7, "float32", draft="eagle3"))
+    folder = tmp_path / "curves"
+    shutil.copytree(GOLDEN_DIR, folder)
+
+    def gate(run: str, golden: Path) -> tuple[int, str, str]:
+        code = main(["gate", run, "--runs-dir", str(tmp_path), "--golden", str(golden)])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    for run, name in (("r", "gradeschool-m3_dspark.yaml"), ("e", "gradeschool-m3_eagle3.yaml")):
+        assert gate(run, folder) == gate(run, folder / name) and f"golden/{name}" in gate(run, folder)[1]
+    Path("s.yaml").write_text(f"schema: 1\nname: n\ngolden: {folder}\ncells: [{{run: r}}]\n")
+    main(["gate", "s.yaml", "--runs-dir", str(tmp_path)])
+    assert "golden/gradeschool-m3_dspark.yaml" in capsys.readouterr().out
+
+    text = (folder / "minimaxm31flash_dspark.yaml").read_text().replace("\nminimax-m3.1-flash:", "\ngradeschool-m3:")
+    text = text.replace("# No uncertainty", "# draft: dspark\n# dataset: gradeschool | draft: dspark\n# No uncertainty")
+    (folder / "other_dspark.yaml").write_text(text)
+    code, _, err = gate("r", folder)
+    assert code == 2 and "2 golden curves of gradeschool-m3 fit: gradeschool-m3_dspark.yaml" in err
+    (folder / "other_dspark.yaml").unlink()
+    (folder / "gradeschool-m3_dspark.yaml").unlink()
+    code, _, err = gate("r", folder)
+    assert code == 2 and "no golden curve of gradeschool-m3 with method dspark" in err and "eagle3" in err
+    (folder / "broken.yaml").write_text("a: [")
+    assert gate("e", folder)[0] == 2, "the file that can't be read may be the one that is meant"
+    (tmp_path / "empty").mkdir()
+    assert "has no golden curve" in gate("r", tmp_path / "empty")[2]
+
+
+INFERENCEX = ROOT.parent / "shared" / "data" / "inferencex" / "golden_al_distribution"
+
+
+@pytest.mark.skipif(not INFERENCEX.is_dir(), reason="InferenceX's curves are not part of the checkout")
+def test_of_inferencex_s_own_folder_two_variants_of_one_model_are_told_apart_or_refused() -> None:
+    run = dataclasses.replace(make_run(), cell={**make_run().cell, "target": "org/GLM-5.2-FP8", "draft": "mtp"})
+    assert golden_place(INFERENCEX, run).name == "glm5.2_mtp.yaml"
+    for target, draft, files in (("Kimi-K3", "dspark", 2), ("MiniMax-M3", "eagle3", 2)):
+        run = dataclasses.replace(run, cell={**run.cell, "target": target, "draft": draft})
+        with pytest.raises(EvalkitError, match=f"{files} golden curves of {target} fit"):
+            golden_place(INFERENCEX, run)
 
 
 # --- C20: one BOS policy
@@ -329,7 +384,17 @@ def test_a_certificate_by_specification_rests_on_it_and_its_margins_can_be_bound
     for odd in ("accuracy", "acuracy=0.1", "accuracy=nan", "accuracy=-1"):
         assert main(["certificate", "check", str(path), "--against", run.id, "--max-margin", odd]) == 2
         assert "expected CHECK=NUMBER" in error(capsys)
-    Path("s.yaml").write_text(Path("s.yaml").read_text().replace("3}", "9}"))
+    plain = Path("s.yaml").read_text()
+    day = (datetime.now(UTC) + timedelta(days=3)).date()
+    waiver = f"waiver: {{owner: a, reason: b, until: {day}, margins: {{accuracy: 4}}}}"
+    Path("s.yaml").write_text(plain.replace("}]", f", {waiver}}}]"))
+    assert main(["certificate", "make", "s.yaml"]) == 0
+    assert json.loads(path.read_text())["expires"] == f"{day + timedelta(days=1)}T00:00:00+00:00"
+    assert "at a margin of 0.04" in check("--max-margin", "accuracy=0.03")[1]
+    Path("s.yaml").write_text(plain)
+    assert main(["certificate", "make", "s.yaml"]) == 0
+    Path("s.yaml").write_text(plain.replace("3}", "9}"))
+    capsys.readouterr()
     code, out = check()
     assert code == 1 and "specification s.yaml has changed since" in out
     Path("s.yaml").unlink()

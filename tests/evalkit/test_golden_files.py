@@ -20,13 +20,13 @@ from evalkit.golden import (
     evidence_path,
     find_file,
     lookup,
+    pick,
     read_curve,
     read_curves,
     record_curve,
-    select,
     show_text,
 )
-from tests.evalkit.test_golden import GOLDEN, make_run
+from tests.evalkit.goldens import GOLDEN, make_run
 
 IMPORTED = """# Source GitHub Actions run: https://example.invalid/runs/1
 # Acceptance Length (AL) reference values measured with SPEED-Bench.
@@ -90,20 +90,23 @@ def test_selection_is_never_a_guess(tmp_path: Path) -> None:
     one = read_curve(write(tmp_path, "a_dspark.yaml"))
     two = read_curve(write(tmp_path, "a_eagle3.yaml", IMPORTED.replace("vLLM DSpark", "vLLM EAGLE3")))
     three = read_curve(write(tmp_path, "a_eagle3_gqa.yaml", IMPORTED.replace("vLLM DSpark", "vLLM EAGLE3")))
-    curves, known = [one, two, three], {"model": "big-model", "k": 2, "mode": "thinking_on"}
-    assert select(curves, method="dspark", **known).source == "a_dspark.yaml"
-    assert select(curves, method="eagle3", variant="a_eagle3_gqa", **known).source == "a_eagle3_gqa.yaml"
+    curves, known = [one, two, three], {"model": "big-model"}
+    assert pick(curves, method="dspark", **known).source == "a_dspark.yaml"
+    assert pick(curves, method="eagle3", variant="a_eagle3_gqa", **known).source == "a_eagle3_gqa.yaml"
+    assert lookup(pick(curves, method="dspark", model="Hub/Big_Model"), 2, "thinking_on").k == 2
     for more, words in [
         ({}, r"3 golden curves .* fit: a_dspark\.yaml \(.*dspark.*a_eagle3"),
         ({"method": "eagle3"}, "2 golden curves"),
         ({"method": "mtp"}, r"with method mtp \(there is dspark, eagle3\)"),
         ({"variant": "b"}, "with variant b"),
-        ({"method": "dspark", "k": 5}, r"no value at K=5 .*has K=1, K=2, K=3\); nothing is interpolated"),
-        ({"method": "dspark", "mode": None}, "asked for None"),
         ({"model": "other"}, r"no golden curve of other \(there is big-model\)"),
     ]:
         with pytest.raises(EvalkitError, match=words):
-            select(curves, **(known | more))  # type: ignore[arg-type]
+            pick(curves, **(known | more))  # type: ignore[arg-type]
+    with pytest.raises(EvalkitError, match=r"no value at K=5 .*has K=1, K=2, K=3\); nothing is interpolated"):
+        lookup(one, 5, "thinking_on")
+    with pytest.raises(EvalkitError, match="asked for None"):
+        lookup(one, 2)
 
 
 def test_a_curve_that_falls_is_reported_and_kept_as_it_is(tmp_path: Path) -> None:
@@ -218,14 +221,14 @@ def test_check_show_and_diff_commands(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["golden", "show", str(good)]) == 0 and main(["golden", "show", "minimaxm31flash_dspark"]) == 0
     assert "vLLM B300" in capsys.readouterr().out
     assert main(["golden", "diff", str(good), str(good)]) == 0
-    assert "+0.0000" in capsys.readouterr().out
+    assert "  0.0000" in capsys.readouterr().out
     assert main(["golden", "show", "nope"]) == 2
 
 
 def test_k_takes_a_list(capsys: pytest.CaptureFixture[str]) -> None:
-    from evalkit.cli import _whole_numbers
+    from evalkit.commands.golden import whole_numbers
 
-    assert _whole_numbers(["3,5,7"]) == _whole_numbers(["3", "5", "7,3"]) == [3, 5, 7]
+    assert whole_numbers(["3,5,7"]) == whole_numbers(["3", "5", "7,3"]) == [3, 5, 7]
     assert main(["golden", "record", "--k", "3;5"]) == 2
     assert "'3;5', expected whole numbers" in capsys.readouterr().err
 

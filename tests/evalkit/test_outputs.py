@@ -18,6 +18,7 @@ from evalkit.cli import main
 from evalkit.commands.outputs import Outputs
 from evalkit.errors import EvalkitError
 from evalkit.outputs import (
+    annotation_lines,
     append_summary,
     write_benchmark,
     write_json,
@@ -198,6 +199,45 @@ def test_the_step_summary_is_added_to(tmp_path: Path) -> None:
     assert path.stat().st_size <= LIMIT
     with pytest.raises(EvalkitError, match="step summary"):
         append_summary([three_outcomes()], [make_run()], tmp_path / "no" / "step.md")
+
+
+# --- annotations
+
+
+def commands(lines: list[str]) -> list[tuple[str, str, str]]:
+    """(level, title, message) as GitHub's runner reads workflow commands, line by line."""
+    found = [re.fullmatch(r"::(\w+) title=([^:,\r\n]*)::([^\r\n]*)", line) for line in lines]
+    assert all(found), lines
+    plain = [tuple(part.replace("%3A", ":").replace("%2C", ",").replace("%0A", "\n").replace("%25", "%")
+                   for part in one.groups()) for one in found if one]  # fmt: skip
+    return plain  # type: ignore[return-value]
+
+
+def test_annotations_tell_fails_before_what_is_inconclusive_and_a_pass_once() -> None:
+    told = commands(annotation_lines([three_outcomes()], [make_run()]))
+    assert [level for level, _, _ in told] == ["error", "warning"]
+    assert (told[1][1] == "K=7 nvfp4: length" and "run-1" in told[1][2]) or told[1][2].endswith("...")
+    fine = make_verdict(make_check(), make_check("b"))
+    told = commands(annotation_lines([fine, replace(fine, run_id="x")], []))
+    assert told == [("notice", "evalkit gate: pass", "4 checks passed of 2 verdicts: run-1, x")]
+    assert commands(annotation_lines([], []))[0][0] == "error"
+    bare = commands(annotation_lines([make_verdict(outcome=FAIL)], []))
+    assert bare == [("error", "run-1: verdict", "run-1 is fail")]
+
+
+def test_annotations_are_at_most_ten_of_a_level_and_say_what_is_left_out() -> None:
+    many = [make_check(f"c{i}", FAIL if i % 2 else INCONCLUSIVE, "100 % of it") for i in range(30)]
+    told = commands(annotation_lines([make_verdict(*many)], [make_run()]))
+    assert [level for level, _, _ in told] == ["error"] * 10 + ["warning"] * 10
+    assert told[9][1] == "evalkit gate: 6 more" and told[0][2] == "100 % of it (run-1)"
+    ten = commands(annotation_lines([make_verdict(*many[:20])], [make_run()]))
+    assert len(ten) == 20 and not any("more" in title for _, title, _ in ten)
+
+
+@given(st.text())
+def test_no_text_begins_another_workflow_command(text: str) -> None:
+    check = make_check(f"a\n::set-env::{text}", FAIL, f"x\r\n::error::{text}")
+    assert len(commands(annotation_lines([make_verdict(check, run_id=text)], []))) == 1
 
 
 # --- github-action-benchmark
@@ -416,10 +456,11 @@ def test_what_is_no_place_for_an_output_is_refused(tmp_path: Path, monkeypatch: 
 def test_everything_is_written_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
     to = Outputs(json=Path("-"), junit=tmp_path / "j.xml", summary=tmp_path / "s.md", step_summary=True,
-                 benchmark=tmp_path / "b.json", lm_eval=tmp_path / "lm")  # fmt: skip
+                 annotations=True, benchmark=tmp_path / "b.json", lm_eval=tmp_path / "lm")  # fmt: skip
     to.write([three_outcomes()], [make_run(complete=False)])
     out, err = capsys.readouterr()
     assert json.loads(out)["outcome"] == "fail" and "no lm-eval results of run-1" in err
+    assert "\n::error title=K=7 nvfp4%3A" in f"\n{err}" and "\n::warning title=" in err
     names = {p.name for p in tmp_path.iterdir()}
     assert names == {"j.xml", "s.md", "step.md", "b.json", "b.smaller.json", "lm"}
 

@@ -10,6 +10,7 @@ import pytest
 
 from engine.errors import EngineError
 from engine.mode import PRESETS, QuantMode
+from evalkit import fingerprint
 from evalkit.cli import main
 from evalkit.config import ROOT, Cell
 from evalkit.console import path_rows, run_rows
@@ -43,6 +44,44 @@ def test_mono_is_off_unless_the_preset_asks_for_it_and_every_text_says_so(quant:
     default = page.split("Without the option it is off, and auto only where")[1].split(".")[0]
     assert (f"`{quant}`" in default) is asks
     assert "| `--mono` | off, or auto where the preset asks for it |" in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("quant", PRESETS)
+def test_a_prefill_waits_only_where_the_preset_asks_for_it_or_somebody_does(quant: str) -> None:
+    band = QuantMode.parse(quant, "auto").band
+    asks = band.prefill_decode_interval if band is not None else 0
+    assert Cell.make(quant=quant).engine.prefill_decode_interval == asks
+    assert Cell.make(quant=quant, prefill_decode_interval=0).engine.prefill_decode_interval == 0
+    made = Cell.make(quant=quant, prefill_decode_interval=8, prefill_delayer="stall=3").to_json()
+    assert (made["prefill_decode_interval"], made["prefill_delayer"]) == (8, "stall=3")
+    server = ServerSpec(engine="openai", base_url="http://127.0.0.1:1/v1")
+    assert Cell.make(model="m", quant=quant, server=server).engine.prefill_decode_interval == 0
+    with pytest.raises(EvalkitError, match="--prefill-decode-interval and --prefill-delayer are of the built-in"):
+        Cell.make(model="m", prefill_decode_interval=4, server=server)
+
+
+def test_an_interval_is_part_of_the_configuration_and_of_no_other_comparison() -> None:
+    plain, held = (Cell.make(prefill_decode_interval=n).to_json() for n in (0, 4))
+    old = {n: v for n, v in plain.items() if not n.startswith("prefill_d")}  # stored before there was a delayer
+    prints = [fingerprint.config_fingerprint({"cell": cell}) for cell in (old, plain, held)]
+    assert prints[0].hash == prints[1].hash != prints[2].hash
+    assert prints[2].fields["prefill_decode_interval"] == 4
+    for of in (fingerprint.accuracy_fingerprint, fingerprint.acceptance_fingerprint):
+        assert of({"cell": plain}).hash == of({"cell": held}).hash
+
+
+def test_the_record_says_how_long_prefill_was_held(tmp_path_factory: pytest.TempPathFactory) -> None:
+    tiny = build(tmp_path_factory.mktemp("tiny"))
+    llm = tiny.llm(k=0, max_batch=2, prefill_decode_interval=20000)
+    llm.generate(
+        [dataclasses.replace(r, params=dataclasses.replace(r.params, max_tokens=4 + 8 * (i % 2)))
+         for i, r in enumerate(requests(prompts(4), max_tokens=8, ignore_eos=True))]
+    )  # fmt: skip
+    run = dataclasses.replace(make_run(), counters=llm.counters)
+    (row,) = [value for name, value in path_rows(run) if name == "prefill delayer"]
+    # gangs of two, each with one of 4 tokens and one of 12: the second pair has nobody behind it
+    assert row == "interval 20000: 8 of 23 ticks held (34.8 %)" and row in run_text(run)
+    assert not [n for n, _ in path_rows(make_run()) if n == "prefill delayer"]
 
 
 @pytest.mark.parametrize(("words", "told"), [

@@ -23,9 +23,10 @@ from evalkit.harness import LoadedTask, Prompt
 from evalkit.preflight import cap_note, check_task, check_template, check_tokens, lengths_note
 from evalkit.records import Bucket, Check, Outcome, Run, Sample, Verdict
 from evalkit.report import tables
-from evalkit.run import SILENT, run_cell
+from evalkit.run import run_cell
 from evalkit.runfile import load_run
 from evalkit.scoring import score_sample
+from evalkit.session import SILENT
 from evalkit.taskdata import stops_of
 from evalkit.views import FLEXIBLE, STRICT, flexible_view, strict_view
 from tests.evalkit.places import make_checkpoints

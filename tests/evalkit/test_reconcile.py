@@ -84,7 +84,9 @@ def test_a_counter_that_is_none_is_never_a_pass(value: Any) -> None:
 
 def test_a_resumed_run_has_steps_of_sessions_that_the_counter_does_not_know() -> None:
     resumed: dict[str, Any] = {"provenance": {"sessions": [{"kept": 0}, {"kept": 100}]}}
-    assert check(dataclasses.replace(counted(make_run(), -600), **resumed)).outcome is Outcome.PASS
+    less = check(dataclasses.replace(counted(make_run(), -600), **resumed))
+    assert less.outcome is Outcome.PASS and less.message.endswith("in the session that ended the run")
+    assert "session" not in check(make_run()).message
     more = check(dataclasses.replace(counted(make_run(), 1), **resumed))
     assert more.outcome is Outcome.FAIL, "a session that ended has no steps beside the stored ones"
 

@@ -12,13 +12,14 @@ from typing import Any, cast
 import pytest
 
 from evalkit import run as run_module
+from evalkit.answered import request_seed
 from evalkit.backends import Failure
 from evalkit.backends.scripted import Scripted
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
 from evalkit.harness import Scored
 from evalkit.progress import Progress
-from evalkit.run import Interrupted, request_seed, run_cell
+from evalkit.run import Interrupted, run_cell
 from evalkit.runfile import SAMPLES_FILE, load_run
 from tests.evalkit.places import make_place
 

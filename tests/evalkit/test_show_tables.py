@@ -15,17 +15,20 @@ from evalkit.console import run_rows
 from evalkit.records import Bucket, CanonicalScore, Check, Outcome, Verdict
 from evalkit.shares import bucket_counts
 from evalkit.show import run_text
-from tests.evalkit.test_golden import make_run
+from tests.evalkit.goldens import make_run
 
 
 def test_show_fits_80_columns_and_has_every_part() -> None:
     run = make_run(7)
     samples = tuple(dataclasses.replace(s, text="t", category=f"kind {s.doc_id % 3}") for s in run.samples)
-    text = run_text(dataclasses.replace(run, samples=samples))
+    made = dataclasses.replace(run, samples=samples)
+    text = run_text(made, 80)
     for words in ("accepted length", "95 %", "few documents: 60", "by position", "useful K", "tokens a forward",
                   "by tokens of the answer", "kind 2", "ended by itself", "settings", "temperature"):  # fmt: skip
         assert words in text, words
     assert max(map(len, text.splitlines())) <= 80
+    assert max(map(len, run_text(made, 60).splitlines())) <= 60
+    assert set(run_text(made).split()) <= set(text.split()), "a pipe gets the same words"
 
 
 def test_the_terminal_table_names_every_bucket_that_is_no_answer() -> None:
@@ -44,7 +47,7 @@ def test_the_terminal_table_names_every_bucket_that_is_no_answer() -> None:
 
 def test_show_of_plain_decoding_says_nothing_of_acceptance() -> None:
     text = run_text(make_run(0))
-    assert "acceptance" not in text and f"  {Bucket.EMPTY.value:24} 60" in text
+    assert "acceptance" not in text and f"  {Bucket.EMPTY.value}   60" in text
 
 
 def test_show_counts_answers_in_the_buckets_of_the_report() -> None:

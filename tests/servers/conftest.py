@@ -27,7 +27,7 @@ class Faulty:
         )
         assert self.popen.stdout is not None
         self.port = int(self.popen.stdout.readline())
-        self.url = f"http://127.0.0.1:{self.port}/v1"
+        self.url = f"http{'s' if state.get('tls') else ''}://127.0.0.1:{self.port}/v1"
 
     def tell(self, **words: Any) -> dict[str, Any]:
         request = urllib.request.Request(
@@ -72,9 +72,16 @@ def sums(tmp_path: Path) -> Any:
 
 
 def cell_of(
-    server: Faulty, data: Path, *, k: int = 4, engine: str = "vllm", draft: str = "dspark", **words: Any
+    server: Faulty,
+    data: Path,
+    *,
+    k: int = 4,
+    engine: str = "vllm",
+    draft: str = "dspark",
+    model: str = "faulty",
+    **words: Any,
 ) -> Cell:
     """The Cell of a server that runs."""
     limits = {"request_timeout": 2.0, "stall_timeout": 1.0, "grace": 2.0}
     spec = ServerSpec(engine=engine, base_url=server.url, **{**limits, **words})
-    return Cell.make(model="faulty", k=k, draft=draft, data=data, server=spec)
+    return Cell.make(model=model, k=k, draft=draft, data=data, server=spec)

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import ssl
 import sys
 import time
 from collections import Counter
@@ -50,6 +51,8 @@ class State:
     listing: str = ""  # in place of /v1/models' own body
     status: int = 200  # of /v1/models
     location: str = ""  # where /v1/models redirects to
+    replies: dict[str, Any] = field(default_factory=dict)  # path -> [status, text, or where a redirect leads to]
+    tls: str = ""  # folder of a cert.pem and key.pem to serve https with
     unlucky: float = 0.0  # share of probes and of pages that get a 500
     null_share: float = 0.0  # of answers that are thinking only, cut by the limit
     drip: float = 0.0  # seconds between two chunks, or before an answer
@@ -343,6 +346,10 @@ async def control(request: web.Request) -> web.Response:
 async def unlucky_pages(request: web.Request, handler: Any) -> web.StreamResponse:
     state: State = request.app["state"]
     state.pages[request.path] += 1
+    if request.path in state.replies:
+        status, words = state.replies[request.path]
+        told: dict[str, Any] = {"headers": {"Location": words}} if 300 <= status < 400 else {"text": words}
+        return web.Response(status=status, **told)
     drawn = draw(state.seed, request.path, state.pages[request.path], "page") / 2**64
     if request.method == "GET" and request.path != "/metrics" and drawn < state.unlucky:
         return web.Response(status=500, text="out of luck")
@@ -366,7 +373,10 @@ def make_app(state: State) -> web.Application:
 async def serve(state: State, port: int) -> None:
     runner = web.AppRunner(make_app(state), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if state.tls else None
+    if tls is not None:
+        tls.load_cert_chain(f"{state.tls}/cert.pem", f"{state.tls}/key.pem")
+    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls)
     await site.start()
     print(runner.addresses[0][1], flush=True)
     await asyncio.Event().wait()

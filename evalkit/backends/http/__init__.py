@@ -13,11 +13,13 @@ from evalkit.backends import OnFinish, Score
 from evalkit.backends.http.asking import ask, body
 from evalkit.backends.http.client import Client
 from evalkit.backends.http.errors import Trouble
-from evalkit.backends.http.probe import NO_SPECIAL, TEXTS, Found, count_special, not_ready, probe
+from evalkit.backends.http.probe import NO_SPECIAL, TEXTS, Found, count_special, probe
+from evalkit.backends.http.ready import not_ready
 from evalkit.backends.http.secret import read_key
 from evalkit.backends.http.session import Session
 from evalkit.backends.http.watch import Source
-from evalkit.config import Cell
+from evalkit.checkpoint import checkpoint_hash
+from evalkit.config import TARGETS, Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import ASKED
 from evalkit.servers import identity, setting, told
@@ -64,9 +66,12 @@ class Http:
         self._tokenizer = _tokenizer(cell)
         self._counters: dict[str, Any] = {}
         wanted = served_name(cell)
-        starting = process is not None
-        wait_ready(process, lambda: self._run(lambda c: not_ready(c, wanted, self.endpoint, starting=starting)),
-                   timeout=spec.patience(starting=starting),
+        starting, name = process is not None, told_name(cell)
+
+        async def why_not(client: Client) -> str:
+            return await not_ready(client, wanted, self.endpoint, starting=starting, told=name)
+
+        wait_ready(process, lambda: self._run(why_not), timeout=spec.patience(starting=starting),
                    name=f"the {profile.name} server at {spec.base_url}")  # fmt: skip
         try:
             self._found = self._run(self._probe)
@@ -87,7 +92,7 @@ class Http:
         found = await probe(
             client, profile=self._profile, wanted=served_name(self._cell), endpoint=self.endpoint,
             thinking=self._spec.thinking, extra=self._spec.extra(), temperature=self._cell.temperature,
-            check=self._refuse_other,
+            check=self._refuse_other, told=told_name(self._cell),
         )  # fmt: skip
         counts = None if found.acceptance else await Source(client, self._profile).read()
         found.acceptance |= counts is not None and (counts.has("accepted") or bool(counts.lengths))
@@ -198,6 +203,17 @@ class Http:
             self._process.stop()
 
 
+def told_name(cell: Cell) -> str:
+    """The model's name as somebody gave it, whole; "" where there is only the built-in target's."""
+    spec, model = cell.server, cell.engine.model
+    assert spec is not None
+    if spec.served_name or not spec.base_url:  # a server that is started here got this name
+        return served_name(cell)
+    if cell.target in TARGETS:
+        return ""
+    return cell.target if model.is_dir() else model.as_posix()
+
+
 def bos_mark(policy: str, model: Path) -> str:
     """What a measured BOS policy is called: where the server adds no token and the engine in this process adds none
     to this target's prompts either, both leave it to the tokenizer. `model` is a folder with a tokenizer.json."""
@@ -218,7 +234,5 @@ def _tokenizer(cell: Cell) -> Any:
 
 def _template(cell: Cell) -> str:
     """The chat template's identity: its hash where the target's folder has it, else that it is the server's own."""
-    from evalkit.provenance import checkpoint_hash
-
     names = [n for n in ("chat_template.jinja", "tokenizer_config.json") if (cell.engine.model / n).is_file()]
     return f"chat:{checkpoint_hash(cell.engine.model, names)[:16]}" if names else "chat:server's own"

@@ -41,7 +41,8 @@ def read_json(text: str | bytes) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, UnicodeDecodeError):
-        raise Trouble("bad reply", "the body is no JSON") from None
+        page = text.lstrip()[:1] in ("<", b"<")
+        raise Trouble("bad reply", f"the body is {'an HTML page' if page else 'no JSON'}") from None
     if not isinstance(found, dict):
         raise Trouble("bad reply", "the body is no JSON object")
     return found

@@ -14,6 +14,7 @@ from evalkit.backends.http.answer import Answer, Stream, read_json, read_reply
 from evalkit.backends.http.body import PATHS
 from evalkit.backends.http.errors import Trouble, of_status, redirect
 from evalkit.backends.http.secret import Secret
+from evalkit.errors import EvalkitError
 from evalkit.servers.spec import ServerSpec
 
 CONNECT = 10.0  # seconds to reach a server that is there
@@ -49,10 +50,12 @@ class Client:
         try:
             async with asyncio.timeout(self.spec.request_timeout) as clock:
                 async with self._post(PATHS[endpoint], body) as reply:
-                    await self._good(reply)
+                    await self._good(reply, PATHS[endpoint])
                     if found is None or reply.content_type == "application/json":
                         return read_reply(read_json(await _whole(reply)), endpoint)
                     await self._stream(reply, found, clock)
+        except aiohttp.ClientSSLError as e:
+            raise self._untrusted(e) from None
         except aiohttp.ServerTimeoutError as e:
             raise self._broken(e) from None
         except TimeoutError:
@@ -89,12 +92,23 @@ class Client:
             return Trouble("bad address", words, again=False)
         return Trouble("connection reset", words)
 
-    async def _good(self, reply: aiohttp.ClientResponse) -> None:
+    def _untrusted(self, e: aiohttp.ClientSSLError) -> EvalkitError:
+        """The error of a connection without TLS, or of a certificate that nobody vouches for: no request passes it."""
+        url = self.spec.base_url
+        if isinstance(e, aiohttp.ClientConnectorCertificateError):
+            why = getattr(e.certificate_error, "verify_message", "") or str(e.certificate_error)
+            return EvalkitError(f"the certificate of {url} is not trusted ({why})",
+                                "set SSL_CERT_FILE to a PEM file with its issuer's certificate (self-signed: its own), "
+                                "or use the name it is made out to")  # fmt: skip
+        why = str(getattr(e, "reason", "") or plain(e)).lower().replace("_", " ")
+        return EvalkitError(f"{url} does not speak TLS as it should ({why})", "give http:// where it is a plain server")
+
+    async def _good(self, reply: aiohttp.ClientResponse, path: str) -> None:
         if 300 <= reply.status < 400:
-            raise redirect(reply.headers.get("Location", ""))
+            raise redirect(self.root, path, reply.headers.get("Location", ""))
         if reply.status >= 300:
             body = (await _whole(reply)).decode("utf-8", "replace")
-            raise of_status(reply.status, self.key.hide(body), reply.headers.get("Retry-After"))
+            raise of_status(reply.status, self.key.hide(body), reply.headers.get("Retry-After"), self.key.words)
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Any:
         assert self._session is not None
@@ -105,7 +119,7 @@ class Client:
         self, path: str, body: Mapping[str, Any] | None = None, *, follow: bool = True
     ) -> tuple[int, str]:  # fmt: skip
         """(status, text) of another page; (0, why) where it could not be had. With follow=False the text of a
-        redirect is where it leads to."""
+        redirect is where it leads to. Raises EvalkitError where no connection can be trusted."""
         assert self._session is not None
         try:
             async with asyncio.timeout(PAGE_TIMEOUT):
@@ -118,6 +132,8 @@ class Client:
                     if not follow and 300 <= reply.status < 400:
                         return reply.status, reply.headers.get("Location", "")
                     return reply.status, (await _whole(reply)).decode("utf-8", "replace")
+        except aiohttp.ClientSSLError as e:
+            raise self._untrusted(e) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as e:
             return 0, self.key.hide(plain(e))
 

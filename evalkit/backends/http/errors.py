@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from email.utils import parsedate_to_datetime
 from time import time
+from urllib.parse import urljoin, urlsplit
 
 from evalkit.errors import EvalkitError
 
 RETRIABLE = (408, 425, 429, 500, 502, 503, 504)
 DENIED = (401, 403)
+_TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 LONGEST_WAIT = 120.0  # of a Retry-After; a server that asks for more is not waited for
 
 
@@ -28,19 +31,40 @@ class ServerGone(EvalkitError):
     """The server does not come back. What is finished is stored; the same command goes on."""
 
 
-def redirect(place: str) -> Trouble:
-    """A redirect is not followed: a POST would become a GET of another page."""
-    return Trouble("redirect", f"it redirects to {place or 'nowhere'}", again=False)
+def redirect(root: str, path: str, place: str) -> Trouble:
+    """A redirect of `root` + `path`. It is not followed: a POST may become a GET, and a key would go to another place.
+
+    Kind "redirect" names the address to give in place of the one that was; "redirect elsewhere" leads to another page
+    (a login), or from a page to itself.
+    """
+    there = urlsplit(urljoin(root + path, place))._replace(query="", fragment="").geturl() if place else "nowhere"
+    found = there.rstrip("/").removesuffix(path)
+    if found == there.rstrip("/"):
+        return Trouble("redirect elsewhere", f"{path} redirects to {there}", again=False)
+    if found == root:
+        return Trouble("redirect elsewhere", f"{path} redirects to itself, {there}", again=False)
+    return Trouble("redirect", f"it redirects to {found}{'/v1' if path.startswith('/v1/') else ''}", again=False)
 
 
-def of_status(status: int, body: str, retry_after: str | None) -> Trouble:
+def denied(status: int, sent: str, said: str = "") -> EvalkitError:
+    """The error of HTTP 401 and 403. `sent` are Secret's words on the key; `said` is the server's reply."""
+    return EvalkitError(f"the server refuses {sent or 'the key'} (HTTP {status}{f': {said}' if said else ''})",
+                        "set the variable that --api-key-env names, or give --api-key-file")  # fmt: skip
+
+
+def of_status(status: int, body: str, retry_after: str | None, sent: str = "") -> Trouble:
     """The Trouble of an HTTP status that is no success. Raises EvalkitError for one that no request can pass."""
-    short = " ".join(body.split())[:200]
+    short = short_of(body)
     if status in DENIED:
-        raise EvalkitError(f"the server refuses the key (HTTP {status}: {short})",
-                           "set the variable that --api-key-env names, or give --api-key-file")  # fmt: skip
+        raise denied(status, sent, short)
     wait = seconds_of(retry_after)
     return Trouble(f"HTTP {status}", short, again=status in RETRIABLE and wait <= LONGEST_WAIT, after=wait)
+
+
+def short_of(body: str, length: int = 200) -> str:
+    """What a reply says, in one line: an HTML page by its words alone."""
+    words = _TAG.sub(" ", body) if body.lstrip()[:1] == "<" else body
+    return " ".join(words.split())[:length]
 
 
 def seconds_of(retry_after: str | None) -> float:

@@ -9,12 +9,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urljoin
 
 from evalkit.backends.http.answer import Answer
 from evalkit.backends.http.asking import ask, body, page
 from evalkit.backends.http.client import Client
-from evalkit.backends.http.errors import RETRIABLE, Trouble, redirect
+from evalkit.backends.http.errors import Trouble
+from evalkit.backends.http.ready import find_model
 from evalkit.backends.http.sampling import probe_sampling
 from evalkit.errors import EvalkitError
 from evalkit.servers.per_request import drafts_told
@@ -23,7 +23,6 @@ from evalkit.servers.profile import Profile, forced_by_server
 ASKED = "What is 17 + 25? Answer with the number."
 TEXTS = ("A red house.", "Seven birds fly over the lake at noon.")
 NO_SPECIAL = "0 special tokens"
-MALFORMED = 3  # replies in a row that can't be read, after which a server is taken to give no others
 ROOM = 64  # tokens in which thinking shows
 
 
@@ -53,78 +52,19 @@ def switches(on: bool) -> list[dict[str, Any]]:
     ]
 
 
-async def not_ready(client: Client, wanted: str, endpoint: str, *, starting: bool = True) -> str:
-    """ "" when a model is listed and gives a token, else why not. A 200 of /health is no sign of either.
-
-    Of a server that was there already (starting=False) a fault that no waiting mends is raised as EvalkitError: an
-    address of something else, a request that is refused.
-    """
-    for left in reversed(range(MALFORMED)):
-        try:
-            model = await find_model(client, wanted)
-            await client.ask(body(endpoint, model, "Hello", 1), endpoint)
-        except Trouble as e:
-            if starting:
-                return str(e)
-            if not e.again and e.after <= 0:
-                raise _permanent(client, e) from None
-            if e.kind != "bad reply":
-                return str(e)
-            if not left:  # once may be a fault of the moment
-                raise _permanent(client, e) from None
-            continue
-        return ""
-    raise AssertionError("unreachable")
-
-
-def _permanent(client: Client, e: Trouble) -> EvalkitError:
-    fix = "correct --base-url: it must be the address of a server in OpenAI's form"
-    if e.kind == "redirect":
-        fix = "give that address with --base-url"
-    elif e.kind.startswith("HTTP 4") and e.kind != "HTTP 404":
-        fix = "look at --endpoint, --extra-body and the server's log: it refuses the request"
-    return EvalkitError(f"the server at {client.spec.base_url} can't be used ({e})", fix)
-
-
-async def find_model(client: Client, wanted: str, pages: dict[str, Any] | None = None) -> str:
-    """The id under which the server knows the model. Raises Trouble while it lists none. `pages` gets its entry."""
-    status, text = await page(client, "/v1/models", follow=False)
-    if status in (401, 403):
-        raise EvalkitError(f"the server refuses the key (HTTP {status})",
-                           "set the variable that --api-key-env names, or give --api-key-file")  # fmt: skip
-    if 300 <= status < 400:
-        raise redirect(urljoin(f"{client.root}/v1/models", text).rstrip("/").removesuffix("/models"))
-    if status != 200:
-        words = f"/v1/models gives {f'HTTP {status}' if status else text[:120]}"
-        again = status < 400 or status >= 500 or status in RETRIABLE
-        raise Trouble("no model" if again else f"HTTP {status}", words, again=again, gone=not status)
-    try:
-        listed = {str(m["id"]): m for m in json.loads(client.key.hide(text))["data"]}
-        ids = list(listed)
-    except (ValueError, KeyError, TypeError):
-        what = "an HTML page" if text.lstrip()[:1] == "<" else f"{' '.join(text.split())[:60]!r}"
-        raise Trouble("no model", f"/v1/models is not in OpenAI's form but {what}", again=False) from None
-    if not ids:
-        raise Trouble("no model", "/v1/models lists none yet")
-    for same in (lambda i: i == wanted, lambda i: i.rstrip("/").split("/")[-1] == wanted.rstrip("/").split("/")[-1]):
-        if hits := [i for i in ids if same(i)]:
-            if pages is not None:
-                pages["/v1/models"] = {n: v for n, v in listed[hits[0]].items() if n not in ("created", "permission")}
-            return hits[0]
-    raise EvalkitError(f"the server serves {', '.join(ids[:5])}, not {wanted}",
-                       f"name it: --model {ids[0]}, or --served-name {ids[0]} where only the name differs")  # fmt: skip
-
-
 async def probe(
     client: Client, *, profile: Profile, wanted: str, endpoint: str, thinking: str, extra: Mapping[str, Any],
-    temperature: float = 0.0, check: Callable[[Mapping[str, Any]], None] | None = None,
+    temperature: float = 0.0, check: Callable[[Mapping[str, Any]], None] | None = None, told: str = "",
 ) -> Found:  # fmt: skip
     """All probes. Raises EvalkitError for a server that can't do what is asked, and Trouble where it fails.
 
-    `check` is given the pages that tell of the server, before a question that takes a while.
+    `check` is given the pages that tell of the server, before a question that takes a while; `told` as in find_model.
     """
     found = Found()
-    found.model = await find_model(client, wanted, found.pages)
+    model = await find_model(client, wanted, found.pages, told=told)
+    found.model = model.id
+    if model.unlisted:
+        found.notes.append(f"the server names no models ({model.unlisted}): it is asked for {model.id}, the given name")
     await _version(client, profile, found)
     if check is not None:
         check(found.pages)

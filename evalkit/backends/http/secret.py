@@ -12,10 +12,17 @@ from evalkit.servers.spec import HIDDEN, ServerSpec
 class Secret:
     """A key that does not print. "" is no key."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_source", "_value")
 
-    def __init__(self, value: str = "") -> None:
-        self._value = value.strip()
+    def __init__(self, value: str = "", source: str = "") -> None:
+        self._value, self._source = value.strip(), source
+
+    @property
+    def words(self) -> str:
+        """What was sent, for people: where the key is from, or that there is none."""
+        if self._value:
+            return f"the key of {self._source}" if self._source else "the key"
+        return f"a request without a key, and {self._source} is not set" if self._source else "a request without a key"
 
     def __repr__(self) -> str:
         return HIDDEN if self._value else "no key"
@@ -33,7 +40,7 @@ class Secret:
 def read_key(spec: ServerSpec) -> Secret:
     """The key of a spec: from its file, else from its variable, else none."""
     if not spec.api_key_file:
-        return Secret(os.environ.get(spec.api_key_env, ""))
+        return Secret(os.environ.get(spec.api_key_env, ""), f"${spec.api_key_env}")
     try:
         value = Path(spec.api_key_file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as e:
@@ -41,4 +48,4 @@ def read_key(spec: ServerSpec) -> Secret:
                            "give a file with the key alone") from None  # fmt: skip
     if not value or len(value.split()) != 1:
         raise EvalkitError(f"the key file {spec.api_key_file} holds no key", "give a file with the key alone")
-    return Secret(value)
+    return Secret(value, spec.api_key_file)

@@ -134,7 +134,8 @@
   ];
   const block = (run = state.run) => blocks.find((b) => Number(b.dataset.run) === run);
   const link = (r) => `#sample=${r.d}&run=${encodeURIComponent(block().dataset.id)}`;
-  const counted = (n, name) => `${n.toLocaleString("en")} ${name}${n === 1 ? "" : "s"}`;
+  const grouped = (n) => n.toLocaleString("en", { useGrouping: "min2" }); // 1319, 53,507: as in the tables
+  const counted = (n, name) => `${grouped(n)} ${name}${n === 1 ? "" : "s"}`;
 
   const pager = [["Previous", -1], ["Next", 1]].map(([name, by]) => {
     const button = el("button", "", name);
@@ -176,7 +177,7 @@
     const pages = Math.max(1, Math.ceil(hits.length / PAGE));
     state.page = Math.max(0, Math.min(state.page, pages - 1));
     const part = hits.slice(state.page * PAGE, (state.page + 1) * PAGE);
-    $("count").textContent = [`${hits.length.toLocaleString("en")} of ${counted(data.rows.length, "sample")}` +
+    $("count").textContent = [`${grouped(hits.length)} of ${counted(data.rows.length, "sample")}` +
       (pages > 1 ? `, page ${state.page + 1} of ${pages}` : ""), ...notes.filter(Boolean)].join("; ");
     $("list").replaceChildren(...part.map((r) => {
       const a = el("a", "", el("span", "doc", `#${r.d}`), ...marks(r), el("span", "start", (r.q || "").slice(0, 90)));

@@ -33,6 +33,8 @@ def test_the_embedded_shape_is_that_of_its_checkpoints() -> None:
         (hidden, 2 * moe.shared_size), (moe.shared_size, hidden),
     }  # fmt: skip
     assert set(EMBEDDED.linear) == widths
+    assert EMBEDDED.experts == (moe.experts, moe.experts_per_token)
+    assert set(EMBEDDED.stacks) == {(hidden, 2 * moe.expert_size), (moe.expert_size, hidden)}
 
 
 def test_m3s_shape_is_the_one_whose_bytes_are_published() -> None:
@@ -43,6 +45,6 @@ def test_every_kernel_is_compiled_for_the_embedded_model_in_both_dtypes() -> Non
     """By the page, which test_compile.py holds against the launchers: they need a Triton that does not interpret."""
     text = aot.DOC.read_text(encoding="utf-8")
     for shape in (EMBEDDED, EMBEDDED_FLOAT32):
-        for kernel in ("store_kv", "store_index", "attend", "block_attend", "score_topk", "markov"):
+        for kernel in ("store_kv", "store_index", "attend", "block_attend", "score_topk", "ptpc_experts", "markov"):
             assert f"| {kernel} | [{shape.name}] " in text
     assert {*EMBEDDED.index_formats, *EMBEDDED_FLOAT32.index_formats} == set(INDEX_FORMATS)

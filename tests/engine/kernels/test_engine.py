@@ -5,6 +5,7 @@ Both compute in float32 and add up in another order, so a near-tie could part th
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from engine.draft import dspark
 from engine.errors import EngineError
 from engine.kernels import launch
 from tests.engine.kernels.conftest import INTERPRETED
-from tests.engine.tiny import Tiny, prompts, requests
+from tests.engine.tiny import Tiny, build, prompts, requests
 
 PROMPTS = prompts(2, seed=32)  # of 16 and 4 ids: in the first a row sees 3 of 4 blocks and more
 STORED = ["block_attention", "index_topk", "markov", "paged_attention", "store_index", "store_kv"]
@@ -47,6 +48,23 @@ def test_greedy_texts_and_accepted_drafts_are_the_twins(tiny: Tiny, quant: str, 
     ops = sorted(["accept_greedy", *STORED, *more])
     assert after["kernels"] == {"triton": ops, "twin": []} and after["kernels_steps"] == after["decode_ticks"]
     assert before["kernels"] == {"triton": [], "twin": ops} and before["kernels_steps"] == 0
+
+
+EXPERTS = '{"global_quant_config": "FORMAT", "exclude_layer": ["re:.*(self_attn|mlp|shared_experts)"]}'
+
+
+@needs_interpreter
+@pytest.mark.parametrize(("name", "op", "by_layers"), [("ptpc_fp8", "ptpc_experts", ["ptpc_matmul"]),
+                                                       ("mxfp4", "mx_experts", [])])  # fmt: skip
+def test_quantised_experts_go_by_one_launch_a_stack(tmp_path: Path, name: str, op: str, by_layers: list[str]) -> None:
+    tiny = build(tmp_path, intermediate_size=32)
+    config = EXPERTS.replace("FORMAT", name)
+    (plain, before), (fast, after) = (run(tiny, choice, online_quant_config=config) for choice in ("twin", "triton"))
+    assert told(fast) == told(plain)
+    ops = sorted(["accept_greedy", *STORED, op])
+    assert after["kernels"] == {"triton": ops, "twin": []} and after["kernels_steps"] == after["decode_ticks"]
+    assert before["kernels"] == {"triton": [], "twin": sorted([*ops, *by_layers])}
+    assert after["weight_bytes"] == before["weight_bytes"] and after["weight_cache_bytes"] == 0
 
 
 @needs_interpreter

@@ -215,7 +215,8 @@ def test_what_does_not_fit_is_told(tiny: Tiny, settings: dict[str, Any], words: 
 
 def test_bands_say_what_is_not_served(tiny: Tiny) -> None:
     interval, mono = tiny.llm(k=0, quant="m31flash-c1-4", mono="auto").notes
-    assert interval.startswith("m31flash-c1-4: prefill_decode_interval=20000 is not served")
+    assert interval == "m31flash-c1-4: prefill_decode_interval is 0, the band's is 20000"
+    assert tiny.llm(k=0, quant="m31flash-c1-4", mono="auto", prefill_decode_interval=20000).notes == (mono,)
     assert mono == (
         "m31flash-c1-4: at K=0 Mono serves steps of up to 16 requests, and up to 64 decode together: --batch 16 keeps "
         "every step on it"

@@ -164,3 +164,13 @@ class Reader(HTMLParser):
     @property
     def text(self) -> str:
         return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def make_pair() -> list[Subject]:
+    """K=5 and K=7 on the same questions, judged."""
+    golden = make_curve(RECORDED)
+    runs = [make_run(120, k, id=f"run-{k}") for k in (5, 7)]
+    return [
+        make_subject(r, make_verdict(r), label=f"K={r.cell['k']}", index=i, baseline=make_baseline(r), golden=golden)
+        for i, r in enumerate(runs)
+    ]

@@ -71,7 +71,9 @@ def test_a_reason_has_number_interval_and_margin_however_long_its_message() -> N
     reasons = [r for c in cards.cards(make_subject(run, verdict)) for r in c.reasons]
     accuracy = next(r for r in reasons if r.startswith("accuracy: "))
     length = next(r for r in reasons if r.startswith("accepted length: "))
-    assert all(word in accuracy for word in ("strict-match 0.", " pt, interval ", "(90 %)", "margin 1 pt"))
+    spread = next(r for r in reasons if r.startswith("accepted drafts distribution: "))
+    assert all(word in accuracy for word in ("strict-match 0.", " pt, 90 % -", "1 pt"))
+    assert "tokens a step lost, interval at most 0." in spread and "margin 0.275 tokens; more documents" in spread
     assert all(word in length for word in ("4.035 against golden 5.500", "90 % 0.714 .. 0.754", "a loss over 5 %"))
 
 

@@ -9,16 +9,12 @@ import pytest
 
 from evalkit import stats
 from evalkit.baseline import STRICT
-from evalkit.gate import judge
 from evalkit.records import Outcome, Run
-from evalkit.report import best, compare, figures
+from evalkit.report import best, compare
 from evalkit.report.markdown import page_markdown
 from evalkit.report.render import render_page
 from tests.evalkit.report.makers import (
-    RECORDED,
     Reader,
-    make_baseline,
-    make_curve,
     make_run,
     make_subject,
     make_verdict,
@@ -169,25 +165,6 @@ def test_a_comparison_of_other_settings_warns() -> None:
     assert words[1:] in Reader(render_page(found)).text and words in page_markdown(found)
     weights = replace(a, fingerprint={**a.fingerprint, "draft_sha": "98" * 32})
     assert "differ in draft" in compare.warning(a, weights)
-
-
-def test_a_picture_names_the_runs_that_it_leaves_out_and_why() -> None:
-    run = make_run(60)
-    baseline, curve = make_baseline(run), make_curve(RECORDED)
-    judged = make_subject(run, judge(run, baseline=baseline, golden=curve), label="a", baseline=baseline, golden=curve)
-    plain = make_run(60, 0)
-    own = replace(baseline, run_id=plain.id)
-    others = [
-        make_subject(plain, judge(plain, baseline=own, golden=None), label="b", index=1, baseline=own),
-        make_subject(run, None, label="c", index=2, baseline=baseline, golden=curve),
-        make_subject(run, judge(run, baseline=None, golden=None), label="d", index=3),
-    ]
-    loss, lengths = figures.loss([judged, *others]), figures.lengths([judged, *others])
-    assert loss is not None and lengths is not None
-    assert loss.note == "Not shown: b (it is the baseline). Not shown: c (not judged). Not shown: d (no baseline)."
-    assert "Not shown: b (K=0, nothing was drafted)" in lengths.note and "d (no golden at its K)" in lengths.note
-    alone = figures.loss([judged])
-    assert alone is not None and alone.note == ""
 
 
 @pytest.mark.stat

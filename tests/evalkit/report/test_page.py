@@ -18,13 +18,14 @@ import pytest
 from evalkit.acceptance import positions, summarize
 from evalkit.baseline import STRICT, Row
 from evalkit.errors import EvalkitError
+from evalkit.formats import typeset
 from evalkit.gate import judge
-from evalkit.golden import Standards
+from evalkit.golden import GoldenValue, Standards
 from evalkit.records import Outcome, Run
 from evalkit.report import again, best, bundle, drafts, grid, origin, tables, text
 from evalkit.report.markdown import page_markdown
 from evalkit.report.render import render, render_page, write_page, write_report
-from evalkit.report.subject import subjects
+from evalkit.report.subject import Subject, subjects
 from tests.evalkit.report.makers import (
     HOSTILE,
     RECORDED,
@@ -53,8 +54,12 @@ def page(run: Run) -> str:
 def test_page_says_what_its_inputs_say(run: Run, page: str) -> None:
     words, found = Reader(page).text, summarize(run.samples, 7)
     assert "0.9400 ± 0.0168 (188/200)" in words and "0.8981 .. 0.9653" in words
-    assert "0.9450 ± 0.0162 (189/200)" in words and "4 lost, 3 gained" in words and "-0.0050" in words
-    assert f"{found.steps:,}" in words and f"{found.accepted_length:.3f}" in words
+    assert (
+        "0.9450 ± 0.0162 (189/200)" in words
+        and "4 lost, 3 gained" in words
+        and "\u22120.5 pt (\u22123.7 .. +2.6 pt)" in words
+    )
+    assert typeset(str(found.steps)) in words and f"{found.accepted_length:.3f}" in words
     assert f"{found.accepted_length_trimmed:.3f}" in words and f"{found.acceptance_rate:.4f}" in words
     assert "4.040" in words and "w=float32 act=float32 kv=nvfp4" in words and "200 of 200" in words
     for i, steps in enumerate(found.histogram):
@@ -168,12 +173,13 @@ def test_a_verdict_of_the_gate_is_shown_whole(run: Run) -> None:
     verdict = judge(run, **inputs)
     words = Reader(render(run, verdict, **inputs)).text
     for check in verdict.checks:
-        said = check.message == f"{check.found}; expected {check.expected}" and check.found in words
-        assert (said or check.message in words) and check.expected in words
-    assert all(note in words for note in verdict.notes)
+        said = check.message == f"{check.found}; expected {check.expected}" and typeset(check.found) in words
+        assert (said or typeset(check.message) in words) and typeset(check.expected) in words
+    assert all(typeset(note) in words for note in verdict.notes)
     accuracy = next(c.numbers for c in verdict.checks if c.name == "accuracy")
     low, high = (100 * x for x in accuracy["interval"])
-    row = f"strict-match 0.9400 (188/200) {low:+.1f} .. {high:+.1f} pt (90 %) 1 pt 200"  # interval, margin, pairs
+    low_to_high = typeset(f"{low:+.1f} .. {high:+.1f} pt")
+    row = f"strict-match 0.9400 (188/200) {low_to_high} (90 %) 1 pt 200"  # interval, margin, pairs
     assert row in words
     ratio = next(c.numbers for c in verdict.checks if c.name == "accepted length")["interval"]
     assert f"{100 * ratio[0]:.1f} .. {100 * ratio[1]:.1f} % (90 %) 5 %" in words
@@ -406,6 +412,20 @@ def test_a_question_is_in_the_page_once_and_pairs_the_runs() -> None:
     alike = [x["i"] == y["i"] for x, y in zip(a["rows"], b["rows"], strict=True)]
     assert [i for i, same in enumerate(alike) if not same] == [7]
     assert len({r["i"] for r in (*a["rows"], *b["rows"])}) == 51 and b["rows"][7]["q"] == run.samples[7].question
+
+
+def test_no_picture_of_a_curve_that_says_it_is_of_other_data_or_another_temperature_stands_beside_a_run(
+    run: Run,
+) -> None:
+    def told(value: GoldenValue) -> Subject:
+        return subjects([(run, None, Standards(golden=make_curve(value), baseline=None, references=()))])[0]
+
+    for value, words in (
+        (make_golden(dataset="coding"), "data coding / gradeschool"),
+        (make_golden(temperature=1.0), "temperature 1"),
+    ):
+        assert told(value).view.value is None and words in told(value).golden_differs
+    assert told(make_golden()).view.value is not None
 
 
 def test_reproduce_names_commit_set_up_and_command(run: Run) -> None:

@@ -15,7 +15,7 @@ from evalkit.errors import EvalkitError
 from evalkit.judging import read_verdicts, report_subjects, with_verdicts
 from evalkit.outputs.document import write_json
 from evalkit.records import Outcome, Run, StepRecord
-from evalkit.report import drafts, figures, markdown, text
+from evalkit.report import figures, markdown
 from evalkit.report.data import write_data
 from evalkit.report.markdown import page_markdown
 from evalkit.report.render import render_page
@@ -23,10 +23,8 @@ from evalkit.report.subject import Subject
 from evalkit.report.text import inline
 from tests.evalkit.report.makers import (
     HOSTILE,
-    RECORDED,
     Reader,
-    make_baseline,
-    make_curve,
+    make_pair,
     make_run,
     make_subject,
     make_verdict,
@@ -35,12 +33,7 @@ from tests.evalkit.report.makers import (
 
 @pytest.fixture(scope="module")
 def pair() -> list[Subject]:
-    runs = [make_run(120, k, id=f"run-{k}") for k in (5, 7)]
-    golden = make_curve(RECORDED)
-    return [
-        make_subject(r, make_verdict(r), label=f"K={r.cell['k']}", index=i, baseline=make_baseline(r), golden=golden)
-        for i, r in enumerate(runs)
-    ]
+    return make_pair()
 
 
 def test_every_plot_has_its_data_in_both_formats(pair: list[Subject], tmp_path: Path) -> None:
@@ -149,16 +142,24 @@ def test_the_worst_of_two_verdicts_on_one_run_is_shown(tmp_path: Path) -> None:
     assert found[0] is not None and found[0].verdict.outcome is Outcome.FAIL
 
 
-def test_many_runs_are_spread_over_plots_and_labels_tell_them_apart() -> None:
-    runs: list[Run] = [
-        make_run(40, k, id=f"{k}-{quant}", cell={**make_run(1, k).cell, "quant": quant})
-        for quant in ("float32", "fp8", "nvfp4") for k in (3, 5, 7)
-    ]  # fmt: skip
-    found = [make_subject(r, label=f"K={r.cell['k']} {r.cell['quant']}", index=i) for i, r in enumerate(runs)]
-    groups = figures.groups(found)
-    assert [name for name, _ in groups] == ["float32", "fp8", "nvfp4"] and all(len(g) == 3 for _, g in groups)
-    names = [p.name for p in figures.plots(found)]
-    assert len(names) == len(set(names)) and "survival-fp8" in names
+def test_by_draft_counts_what_was_judged() -> None:
+    """Two samples counted by hand: a block of 3 all kept; one cut by a stop after 1 draft; one that keeps 0."""
+    run = make_run(2, 3)
+    steps = [(3, 3, ""), (3, 1, "stop"), (0, 0, "")]
+    made = tuple(StepRecord(k=3, accepted=a, accepted_trimmed=t, cut=c) for a, t, c in steps)
+    found = make_subject(replace(run, samples=tuple(replace(s, steps=made) for s in run.samples)))
+    assert [(p.low, p.steps, p.value) for p in found.by_draft] == [(1, 6, 2 / 3), (2, 2, 1.0), (3, 2, 1.0)]
+
+
+def test_intervals_of_the_runs_are_numbers_in_two_columns(pair: list[Subject], tmp_path: Path) -> None:
+    write_data(pair, tmp_path)
+    rows = pd.read_csv(tmp_path / "runs.csv").to_dict("records")
+    assert len(rows) == 2 and not any("95 %" in column for column in rows[0])
+    for row in rows:
+        for name in ("strict-match", "difference to baseline", "accepted length"):
+            assert row[f"{name} low"] < row[name] < row[f"{name} high"]
+    correct, n = pair[0].scored
+    assert rows[0]["strict-match"] == pytest.approx(correct / n)
 
 
 @pytest.mark.parametrize(("change", "labels"), [
@@ -178,50 +179,3 @@ def test_labels_say_how_runs_were_served_where_that_differs(
     ((part, values),) = change.items()
     runs = [replace(run, id=f"r{i}", **{part: {**getattr(run, part), **more}}) for i, more in enumerate(values)]
     assert [s.label for s in report_subjects([(r, None) for r in runs])] == labels
-
-
-def test_a_plot_is_inline_follows_the_style_and_says_what_it_shows(pair: list[Subject]) -> None:
-    plot = next(p for p in figures.plots(pair) if p.name == "histogram")
-    (made,) = figures.drawn([plot])
-    assert made.markup.startswith("<svg") and 'role="img"' in made.markup and plot.alt.split(";")[0] in made.markup
-    assert "xmlns" not in made.markup and "http" not in made.markup and len(made.markup) < 40_000
-    assert "var(--s0)" in made.markup and "#1111" not in made.markup and "#0" not in made.markup.replace("url(#", "")
-    share = next(r["share"] for r in plot.data if r["run"] == "K=7" and r["accepted"] == 7)
-    assert share == pytest.approx(pair[1].acceptance.histogram[7] / pair[1].acceptance.steps)
-
-
-def test_kept_given_those_before_is_one_number_in_plot_and_tables(pair: list[Subject]) -> None:
-    """Drafts past a stop are left out of it everywhere, and the page says how many blocks a stop cut."""
-    s = pair[0]
-    plot = next(p for p in figures.plots(pair) if p.name == "conditional")
-    drawn = [row["rate"] for row in plot.data if row["run"] == s.label]
-    confident = [c.rate for c in s.acceptance.calibration if c.kind == "conditional"]
-    table = drafts.survival_table(s.curve, s.view, s.by_draft)
-    assert drawn == pytest.approx(confident, abs=1e-12) and s.acceptance.cut_at_stop > 0
-    assert [row[-1] for row in table.rows] == [text.share(v) for v in drawn]
-    assert drawn[-1] != pytest.approx(s.curve[-1].conditional, abs=1e-6)  # with them it is another number
-    cut, steps = (sum(getattr(x.acceptance, name) for x in pair) for name in ("cut_at_stop", "steps"))
-    assert f"{text.count(cut)} of {text.count(steps)} blocks ended by a stop" in plot.note
-    assert f"{text.count(s.acceptance.cut_at_stop)} of " in drafts.cut_words(s.acceptance)
-    for row in plot.data:
-        assert row["low"] <= row["rate"] <= row["high"]
-
-
-def test_by_draft_counts_what_was_judged() -> None:
-    """Two samples counted by hand: a block of 3 all kept; one cut by a stop after 1 draft; one that keeps 0."""
-    run = make_run(2, 3)
-    steps = [(3, 3, ""), (3, 1, "stop"), (0, 0, "")]
-    made = tuple(StepRecord(k=3, accepted=a, accepted_trimmed=t, cut=c) for a, t, c in steps)
-    found = make_subject(replace(run, samples=tuple(replace(s, steps=made) for s in run.samples)))
-    assert [(p.low, p.steps, p.value) for p in found.by_draft] == [(1, 6, 2 / 3), (2, 2, 1.0), (3, 2, 1.0)]
-
-
-def test_intervals_of_the_runs_are_numbers_in_two_columns(pair: list[Subject], tmp_path: Path) -> None:
-    write_data(pair, tmp_path)
-    rows = pd.read_csv(tmp_path / "runs.csv").to_dict("records")
-    assert len(rows) == 2 and not any("95 %" in column for column in rows[0])
-    for row in rows:
-        for name in ("strict-match", "difference to baseline", "accepted length"):
-            assert row[f"{name} low"] < row[name] < row[f"{name} high"]
-    correct, n = pair[0].scored
-    assert rows[0]["strict-match"] == pytest.approx(correct / n)
