@@ -21,7 +21,7 @@ from engine.prefix_cache import PageTable
 from engine.request import Gaps, Sequence
 from engine.sampling import Laws, Purpose, probabilities, uniforms
 from engine.scheduler import Chunk, Plan
-from engine.verify import Decision, accept_block, accept_forced
+from engine.verify import Decision, accept_forced
 
 
 class Runner:
@@ -185,7 +185,7 @@ class Runner:
         u_accept = uniforms(laws.keys, starts + 1, k, Purpose.ACCEPT).to(logits.device)
         u_token = uniforms(laws.keys, starts + 1, k + 1, Purpose.TARGET).to(logits.device)
         p = probabilities(logits, laws)
-        accept = accept_block if self.config.verify == "block" else self.kernels.accept_sampled
+        accept = self.kernels.accept_block if self.config.verify == "block" else self.kernels.accept_sampled
         return accept(p, proposal.probs, proposal.tokens, u_accept, u_token, counts)
 
     def _commit(

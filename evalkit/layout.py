@@ -8,25 +8,27 @@ than the window (a run's id, a path) stays whole. Standard library only.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import TextIO
+from typing import IO
 
 GAP = 2  # blanks between columns of a table
 NAME_GAP = 3  # between a name and its value
 LEAST = 24  # columns that a folded text needs: a narrower window takes a smaller indent
 UNKNOWN = 80  # columns of a terminal that does not tell
 JOINTS = (" ± ", " .. ", " %", " pt")
+_P = re.compile(r"\bp (?=[<\d])")
 _GLUE = "\ue000"  # of no alphabet: stands for a blank that is never a line's end
 
 
-def window(stream: TextIO | None = None) -> int:
+def window(stream: IO[str] | None = None) -> int:
     """Columns of the terminal behind `stream` (default: standard output), COLUMNS before what it says itself; 0 where
     it is none."""
     stream = sys.stdout if stream is None else stream
-    if stream.closed or not stream.isatty():
+    if stream is None or stream.closed or not stream.isatty():
         return 0
     try:
         size = os.get_terminal_size(stream.fileno()).columns
@@ -36,10 +38,11 @@ def window(stream: TextIO | None = None) -> int:
 
 
 def joined(words: str, glue: str = "\u00a0") -> str:
-    """The words with a blank that can't be a line's end inside of `0.94 ± 0.01`, `0.93 .. 0.95`, `1 %` and `1 pt`."""
+    """The words with a blank that can't be a line's end inside of `0.94 ± 0.01`, `0.93 .. 0.95`, `1 %`, `1 pt` and
+    `p 0.5`."""
     for joint in JOINTS:
         words = words.replace(joint, joint.replace(" ", glue))
-    return words
+    return _P.sub(f"p{glue}", words)
 
 
 def fold(words: str, width: int, first: str = "", later: str | None = None) -> str:
@@ -75,7 +78,7 @@ def fold_lines(text: str, width: int) -> str:
     return "\n".join(out)
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
+def say(text: str, stream: IO[str] | None = None) -> None:
     """Prints a text of lines, folded where a window is too narrow for one."""
     print(fold_lines(text, window(stream)), file=sys.stdout if stream is None else stream, flush=True)
 

@@ -31,6 +31,15 @@ def check_task(task: LoadedTask) -> list[str]:
     return notes + _copies(task)
 
 
+def check_documents(task: LoadedTask) -> list[str]:
+    """A note where the documents are not those that the task pins: --data, or a hub that serves others now."""
+    here, pinned = task.documents.get("sha256", ""), task.documents.get("pinned", "")
+    if not pinned or here == pinned:
+        return []
+    told = f"its {task.size} documents have the sha256 {here[:12]}, the task pins {pinned[:12]}"
+    return [f"the data are not the published ones of {task.name} ({told}): no published score is compared"]
+
+
 def check_template(task: LoadedTask, applied: bool) -> list[str]:
     """A note where a task for chat models is asked without a chat template: no score of a chat compares with it."""
     if not task.chat or applied:

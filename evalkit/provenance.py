@@ -94,6 +94,7 @@ def collect(cell: Cell, *, settings: Mapping[str, str], files: Mapping[str, Any]
         **({"server": {**cell.server.to_json(), "version": settings.get("server_version")}} if cell.server else {}),
         "device": settings.get("device_name", settings.get("device", engine.device)),
         "platform": platform.platform(),
+        **({"driver": driver} if (driver := gpu_driver()) else {}),
         "image": settings.get("image", ""),
         "target_path": str(engine.model),
         "draft_path": str(engine.draft_path or ""),
@@ -138,6 +139,21 @@ def code_hash() -> str:
     """sha256 of the engine's own source: samples of two engines are never put into one run."""
     files = (p for p in (ROOT / "engine").rglob("*.py") if "training" not in p.parts)
     return sha256_files(files, ROOT)
+
+
+DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
+
+
+def gpu_driver(files: Sequence[Path] = DRIVERS) -> str:
+    """The version of the GPU's kernel driver as it says it itself; "" where there is none, or where an amdgpu that came
+    with the kernel has none of its own (`platform` then tells it)."""
+    for file in files:
+        try:
+            line = file.read_text(encoding="utf-8", errors="replace").splitlines()[0]
+        except (OSError, IndexError):
+            continue
+        return " ".join(f"{file.parent.name} {line}".split())
+    return ""
 
 
 def cpu_name() -> str:

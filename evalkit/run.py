@@ -17,7 +17,7 @@ from evalkit.golden import baseline_for, published
 from evalkit.harness import LoadedTask, load_task
 from evalkit.interrupts import Interrupted, signals
 from evalkit.outlook import outlook
-from evalkit.preflight import check_task, check_template, check_tokens
+from evalkit.preflight import check_documents, check_task, check_template, check_tokens
 from evalkit.records import Run
 from evalkit.session import Session, Silence, Silent, Watcher
 from evalkit.smoke import Smoke, WrongAnswers, smoke_of
@@ -60,6 +60,7 @@ def run_cell(
             notes += getattr(engine, "notes", ())
             notes += check_template(task, getattr(engine, "chat_template", False))
             notes += check_tokens(task, getattr(engine, "encode", None), getattr(engine, "context", 0))
+            notes += check_documents(task)
             head, stopper = _head(cell, task, engine, notes), None
             if not cell.stop_early:  # whose rule refuses it itself
                 _refuse_other(baseline, head)
@@ -162,6 +163,7 @@ def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> Ru
         provenance={
             **provenance.collect(cell, settings=settings, files=task.files),
             **getattr(engine, "record", {}),
+            "documents": dict(task.documents),
             "notes": notes,
         },
         expected=len(ids),

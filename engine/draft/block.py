@@ -95,19 +95,22 @@ class BlockDraft(nn.Module):
 
         logits, hidden: of the slot, [n, vocab] and [n, hidden]; previous: int64 [n]; state: None at the first slot.
         """
-        kind = self.cfg.markov_head if self.cfg.markov_rank else "none"
-        if kind == "none":
+        if not self.cfg.markov_rank:
             return logits, None
-        if kind == "vanilla":
-            return logits + self.markov_bias(previous), None
+        latent, state = self.markov_latent(hidden, previous, state)
+        return logits + self.markov_out(latent).float(), state
+
+    def markov_latent(self, hidden: Tensor, previous: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What `markov_out` makes the bias of one slot of, [n, rank], and the state; arguments as in `markov_step`."""
         e = self.markov_in(previous)
-        if kind == "gated":
-            gate = torch.sigmoid(self.markov_mix(torch.cat((hidden, e), dim=-1)))
-            return logits + self.markov_out(gate * e).float(), None
+        if self.cfg.markov_head == "vanilla":
+            return e, None
+        if self.cfg.markov_head == "gated":
+            return torch.sigmoid(self.markov_mix(torch.cat((hidden, e), dim=-1))) * e, None
         state = torch.zeros_like(e) if state is None else state
         gate, candidate, out = self.markov_mix(torch.cat((state, e, hidden), dim=-1)).chunk(3, dim=-1)
         gate = torch.sigmoid(gate)
-        return logits + self.markov_out(out.tanh()).float(), gate * state + (1 - gate) * candidate.tanh()
+        return out.tanh(), gate * state + (1 - gate) * candidate.tanh()
 
     def confidence_logits(self, hidden: Tensor, previous: Tensor) -> Tensor:
         """[...]: logit of the chance that a draft is kept, given that all before it were."""

@@ -98,12 +98,6 @@ class DSparkDrafter(Drafter):
                     whole[rows, :keep] = piece
         return DraftBlock(tokens, probs, confidence)
 
-    def _vanilla_head(self) -> tuple[Tensor, Tensor] | None:
-        """Both matrices [vocab, rank] of a Markov head that has no more to it, the one kind with a kernel."""
-        cfg = self.draft.cfg
-        vanilla = cfg.markov_rank and cfg.markov_head == "vanilla"
-        return (self.draft.markov_in.weight, self.draft.markov_out.weight) if vanilla else None
-
     def _blocks(self, seqs: list[Sequence], width: int, keep: int, page_table: Tensor, laws: Laws | None) -> DraftBlock:
         """The first `keep` drafts of blocks of `width` slots, one for each sequence."""
         draft, device = self.draft, page_table.device
@@ -118,14 +112,35 @@ class DSparkDrafter(Drafter):
         base = draft.base_logits(hidden)
         u = None if laws is None else uniforms(laws.keys, starts + 1, keep, Purpose.DRAFT).to(device)
 
+        tokens, laws_used = self._chain(base, hidden, anchors, laws, u)
+        confidence = None
+        if draft.confidence is not None:
+            confidence = draft.confidences(hidden, tokens[:, :-1])
+        return DraftBlock(tokens[:, 1:], torch.stack(laws_used, dim=1) if laws_used else None, confidence)
+
+    def _chain(
+        self, base: Tensor, hidden: Tensor, anchors: Tensor, laws: Laws | None, u: Tensor | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """int64 [n, 1 + slots]: the anchors, and the token of each slot after the one before it; and the drafts' laws.
+
+        base, hidden: [n, slots, vocab or hidden]; u: float64 [n, slots], None where the best token is taken.
+        """
+        draft, kernels = self.draft, self.cache.kernels
+        vanilla = draft.cfg.markov_head == "vanilla"
+        fused = bool(draft.cfg.markov_rank) and kernels.takes("markov")
         chain, laws_used, state = [anchors], [], None
-        kernels, head = self.cache.kernels, self._vanilla_head()
-        fused = head is not None and kernels.takes("markov")
-        if head is not None and fused and laws is None:
-            chain += markov_greedy(base, anchors, *head).unbind(1)
-        for i in range(keep if len(chain) == 1 else 0):
-            if head is not None and fused:
-                logits = markov_logits(base[:, i], chain[-1], *head)
+        if fused and vanilla and u is None:
+            chain += markov_greedy(base, anchors, draft.markov_in.weight, draft.markov_out.weight).unbind(1)
+        for i in range(base.shape[1] if len(chain) == 1 else 0):
+            if fused:
+                table, at = draft.markov_in.weight, chain[-1]
+                if not vanilla:  # what a gated or recurrent head multiplies takes the place of the embedding
+                    table, state = draft.markov_latent(hidden[:, i], at, state)
+                    at = torch.arange(len(at), device=at.device)
+                if u is None:
+                    chain.append(markov_greedy(base[:, i : i + 1], at, table, draft.markov_out.weight).squeeze(1))
+                    continue
+                logits = markov_logits(base[:, i], at, table, draft.markov_out.weight)
             else:
                 logits, state = draft.markov_step(base[:, i], hidden[:, i], chain[-1], state)
             if laws is None or u is None:
@@ -133,8 +148,4 @@ class DSparkDrafter(Drafter):
             else:
                 laws_used.append(probabilities(logits, laws))
                 chain.append(kernels.draw(laws_used[-1], u[:, i]))
-        tokens = torch.stack(chain, dim=1)
-        confidence = None
-        if draft.confidence is not None:
-            confidence = draft.confidences(hidden, tokens[:, :-1])
-        return DraftBlock(tokens[:, 1:], torch.stack(laws_used, dim=1) if laws_used else None, confidence)
+        return torch.stack(chain, dim=1), laws_used

@@ -93,6 +93,14 @@ class Kernels:
             return verify.accept_sampled(p, q, drafts, u_accept, u_token, counts)
         return accept_sampled(p, q, drafts, u_accept, u_token, _all_of(drafts) if counts is None else counts)
 
+    def accept_block(
+        self, p: Tensor, q: Tensor | None, drafts: Tensor, u_accept: Tensor, u_token: Tensor, counts: Tensor | None
+    ) -> Decision:
+        """verify.accept_block."""
+        if not self.takes("accept_block"):
+            return verify.accept_block(p, q, drafts, u_accept, u_token, counts)
+        return accept_block(p, q, drafts, u_accept, u_token, _all_of(drafts) if counts is None else counts)
+
 
 def _interpreted() -> bool:
     from engine.kernels import launch
@@ -243,7 +251,8 @@ def index_topk(
 def markov_greedy(base: Tensor, anchors: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
     """int64 [n, K]: token i is the argmax of base[:, i] + w_out . w_in[token before it], ties to the lowest id.
 
-    base: [n, K, vocab]; anchors: int64 [n]; w_in, w_out: [vocab, rank]. Sums are float32.
+    base: [n, K, vocab]; anchors: int64 [n]; w_in, w_out: [vocab, rank]. Sums are float32. Of one slot (K = 1) w_in may
+    be any table of rows that w_out is multiplied with, and the anchors rows of it.
     """
     from engine.kernels import sample
 
@@ -251,7 +260,10 @@ def markov_greedy(base: Tensor, anchors: Tensor, w_in: Tensor, w_out: Tensor) ->
 
 
 def markov_logits(base: Tensor, previous: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
-    """float32 [n, vocab] base + w_out . w_in[previous], for one sampled step; base [n, vocab], previous int64 [n]."""
+    """float32 [n, vocab] base + w_out . w_in[previous], for one sampled step; base [n, vocab], previous int64 [n].
+
+    w_in may be any table [rows, rank], `previous` then are rows of it.
+    """
     from engine.kernels import sample
 
     return sample.markov_logits(base, previous, w_in, w_out)
@@ -278,3 +290,12 @@ def accept_sampled(
     from engine.kernels import sample
 
     return Decision(*sample.accept_sampled(p, q, drafts, u_accept, u_token, counts, MIN_MASS))
+
+
+def accept_block(
+    p: Tensor, q: Tensor | None, drafts: Tensor, u_accept: Tensor, u_token: Tensor, counts: Tensor
+) -> Decision:
+    """verify.accept_block with its arguments, K >= 1; the uniforms are float64, so every draw is given."""
+    from engine.kernels import block_rule
+
+    return Decision(*block_rule.accept_block(p, q, drafts, u_accept, u_token, counts, MIN_MASS))

@@ -164,7 +164,9 @@ kernel and fails where its row or the list of configurations has changed; `make 
 Limits: {limits}. Registers are those of one thread (AMD: vector and accumulation together). Spills: registers on
 AMD, bytes of stack on NVIDIA. Matrix: the types of the matrix instructions found in the code; attention and index
 scores multiply in bf16, to which fp8 and nvfp4 decode exactly, so that the query stays as it is, and experts in MX
-formats likewise; PTPC in fp8.
+formats likewise; PTPC in fp8. A gated or recurrent Markov head is served by the vanilla head's kernel: its mix, a few
+hundred rows of a matrix, stays in torch, since a kernel could not begin the product with the vocabulary before it is
+done.
 
 | kernel | configuration | warps | {heads} |
 |---|---|---|{rules}|

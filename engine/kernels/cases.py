@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.kernels import attention, block, experts, index, linear, sample, store
+from engine.kernels import attention, block, block_rule, experts, index, linear, sample, store
 from engine.kernels.groups import Groups, tile_height
 from engine.kernels.launch import Launch
 from engine.quant import FORMATS, INDEX_FORMATS
@@ -261,6 +261,7 @@ def _sampling(s: Shape) -> Iterator[Launch]:
             p, q = _empty(n, k + 1, s.vocab, dtype=f32), _empty(n, k, s.vocab, dtype=f32)
             u = _empty(n, k, dtype=torch.float64), _empty(n, k + 1, dtype=torch.float64)
             for law in (q, None):
-                yield from sample.accept_sampled_launches(p, law, drafts, u[0], u[1], ids, 1e-8)[2]
+                for rule in (sample.accept_sampled_launches, block_rule.accept_block_launches):
+                    yield from rule(p, law, drafts, u[0], u[1], ids, 1e-8)[2]
         yield from sample.markov_logits_launches(_empty(n, s.vocab, dtype=f32), _empty(n, dtype=i64), w, w)[1]
         yield from sample.draw_launches(_empty(n, s.vocab, dtype=f32), _empty(n, dtype=torch.float64))[1]

@@ -201,3 +201,10 @@ def accept_sampled(
 ) -> Decision:
     """Twin of kernels.accept_sampled."""
     return verify.accept_sampled(p, q, drafts, u_accept, u_token, counts)
+
+
+def accept_block(
+    p: Tensor, q: Tensor | None, drafts: Tensor, u_accept: Tensor, u_token: Tensor, counts: Tensor
+) -> Decision:
+    """Twin of kernels.accept_block."""
+    return verify.accept_block(p, q, drafts, u_accept, u_token, counts)

@@ -50,27 +50,28 @@ def markov_kernel(base, w_in, w_out, anchors, keys, logits, n, k, step, stride, 
 
 
 @triton.jit
-def _weight(p, q, one, ids, RESIDUAL: tl.constexpr, ONE_HOT: tl.constexpr, VOCAB: tl.constexpr):
-    """p, or max(p - q, 0) where RESIDUAL, at `ids`; q is all on token `one` where ONE_HOT."""
+def weight(p, q, one, scale, ids, RESIDUAL: tl.constexpr, ONE_HOT: tl.constexpr, VOCAB: tl.constexpr):
+    """p, or max(scale * p - q, 0) where RESIDUAL, at `ids`; q is all on token `one` where ONE_HOT."""
     inside = ids < VOCAB
     w = tl.load(p + ids, mask=inside, other=0.0).to(tl.float32)
     if RESIDUAL:
         taken = (ids == one).to(tl.float32) if ONE_HOT else tl.load(q + ids, mask=inside, other=0.0).to(tl.float32)
-        w = tl.maximum(w - taken, 0.0)
+        w = tl.maximum(scale * w - taken, 0.0)
     return w
 
 
 @triton.jit
-def _mass(p, q, one, RESIDUAL: tl.constexpr, ONE_HOT: tl.constexpr, VOCAB: tl.constexpr, N: tl.constexpr):
+def mass(p, q, one, scale, RESIDUAL: tl.constexpr, ONE_HOT: tl.constexpr, VOCAB: tl.constexpr, N: tl.constexpr):
     """float64 sum of the weights."""
     total = tl.zeros((N,), tl.float64)
     for start in range(0, VOCAB, N):
-        total += _weight(p, q, one, start + tl.arange(0, N), RESIDUAL, ONE_HOT, VOCAB).to(tl.float64)
+        total += weight(p, q, one, scale, start + tl.arange(0, N), RESIDUAL, ONE_HOT, VOCAB).to(tl.float64)
     return tl.sum(total, 0)
 
 
 @triton.jit
-def _draw(p, q, one, total, u, RESIDUAL: tl.constexpr, ONE_HOT: tl.constexpr, VOCAB: tl.constexpr, N: tl.constexpr):
+def pick(p, q, one, scale, total, u, RESIDUAL: tl.constexpr, ONE_HOT: tl.constexpr, VOCAB: tl.constexpr,
+         N: tl.constexpr):  # fmt: skip
     """The token whose share of the cumulative weight holds u. One of weight 0 is never drawn.
 
     A sum in another order may end just below `total`: where no token passes u, the last with weight is it.
@@ -79,7 +80,7 @@ def _draw(p, q, one, total, u, RESIDUAL: tl.constexpr, ONE_HOT: tl.constexpr, VO
     found, last = tl.full((), NOWHERE, tl.int32), tl.full((), 0, tl.int32)
     for start in range(0, VOCAB, N):
         ids = start + tl.arange(0, N)
-        w = _weight(p, q, one, ids, RESIDUAL, ONE_HOT, VOCAB)
+        w = weight(p, q, one, scale, ids, RESIDUAL, ONE_HOT, VOCAB)
         wide = w.to(tl.float64)
         passed = (before + tl.cumsum(wide, 0) > mark) & (w > 0.0)
         found = tl.minimum(found, tl.min(tl.where(passed, ids, NOWHERE), 0))
@@ -92,8 +93,8 @@ def _draw(p, q, one, total, u, RESIDUAL: tl.constexpr, ONE_HOT: tl.constexpr, VO
 def draw_kernel(weights, u, out, VOCAB: tl.constexpr, N: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     p = weights + row * VOCAB
-    total = _mass(p, p, 0, False, True, VOCAB, N)
-    tl.store(out + row, _draw(p, p, 0, total, tl.load(u + row), False, True, VOCAB, N).to(tl.int64))
+    total = mass(p, p, 0, 1.0, False, True, VOCAB, N)
+    tl.store(out + row, pick(p, p, 0, 1.0, total, tl.load(u + row), False, True, VOCAB, N).to(tl.int64))
 
 
 @triton.jit(do_not_specialize=["n", "k"])
@@ -136,12 +137,12 @@ def accept_sampled_kernel(p, q, drafts, u_accept, u_token, counts, accepted, tok
     one = tl.load(drafts + row * k + place).to(tl.int32)
     left = tl.full((), 0.0, tl.float64)
     if kept < count:
-        left = _mass(law, draft_law, one, True, ONE_HOT, VOCAB, N)
+        left = mass(law, draft_law, one, 1.0, True, ONE_HOT, VOCAB, N)
     if left > MIN_MASS:
-        chosen = _draw(law, draft_law, one, left, u, True, ONE_HOT, VOCAB, N)
+        chosen = pick(law, draft_law, one, 1.0, left, u, True, ONE_HOT, VOCAB, N)
     else:
-        total = _mass(law, draft_law, one, False, ONE_HOT, VOCAB, N)
-        chosen = _draw(law, draft_law, one, total, u, False, ONE_HOT, VOCAB, N)
+        total = mass(law, draft_law, one, 1.0, False, ONE_HOT, VOCAB, N)
+        chosen = pick(law, draft_law, one, 1.0, total, u, False, ONE_HOT, VOCAB, N)
     tl.store(accepted + row, kept.to(tl.int64))
     tl.store(token + row, chosen.to(tl.int64))
 
@@ -150,14 +151,15 @@ def markov_greedy_launches(base: Tensor, anchors: Tensor, w_in: Tensor, w_out: T
     """Sort keys int64 [n, K], whose low half names the token, and one launch for each step of the chain."""
     n, k, vocab = base.shape
     keys = torch.full((n, k), LOWEST, dtype=torch.int64, device=base.device)
-    return keys, [_markov(base, anchors, w_in, w_out, keys, None, step, k * vocab) for step in range(k)]
+    base = base if base.stride()[1:] == (vocab, 1) else base.contiguous()  # slots of one row together, any row stride
+    return keys, [_markov(base, anchors, w_in, w_out, keys, None, step, base.stride(0)) for step in range(k)]
 
 
 def _markov(
     base: Tensor, previous: Tensor, w_in: Tensor, w_out: Tensor, keys: Tensor | None, logits: Tensor | None, step: int,
     stride: int,
 ) -> Launch:  # fmt: skip
-    n, (vocab, rank) = base.shape[0], w_in.shape
+    n, (vocab, rank) = base.shape[0], w_out.shape
     m = 16 if n <= 16 or w_in.dtype == torch.float32 else 64
     wide = 64 if w_in.dtype == torch.float32 else 128
     constants = {
@@ -172,19 +174,20 @@ def _markov(
 def markov_logits_launches(base: Tensor, previous: Tensor, w_in: Tensor, w_out: Tensor) -> tuple[Tensor, list[Launch]]:
     """See engine.kernels.markov_logits."""
     logits = torch.empty(base.shape, dtype=torch.float32, device=base.device)
-    return logits, [_markov(base.contiguous(), previous, w_in, w_out, None, logits, 0, base.shape[1])]
+    base = base if base.stride(1) == 1 else base.contiguous()
+    return logits, [_markov(base, previous, w_in, w_out, None, logits, 0, base.stride(0))]
 
 
 def draw_launches(weights: Tensor, u: Tensor) -> tuple[Tensor, list[Launch]]:
     """See engine.kernels.draw."""
     rows, vocab = weights.shape
     out = torch.empty(rows, dtype=torch.int64, device=weights.device)
-    constants = {"VOCAB": vocab, "N": _tile(vocab)}
+    constants = {"VOCAB": vocab, "N": vocab_tile(vocab)}
     args = (weights.contiguous(), u.contiguous(), out)
     return out, [Launch(kernel=draw_kernel, grid=(rows,), args=args, constants=constants)]
 
 
-def _tile(vocab: int) -> int:
+def vocab_tile(vocab: int) -> int:
     return min(power_of_2(vocab, 16), 2048)
 
 
@@ -213,13 +216,13 @@ def accept_sampled_launches(
             u_token.contiguous(), counts, accepted, token, k)  # fmt: skip
     vocab = p.shape[-1]
     constants = {
-        "MIN_MASS": min_mass, "ONE_HOT": q is None, "VOCAB": vocab, "P": power_of_2(k, 8), "N": _tile(vocab)
+        "MIN_MASS": min_mass, "ONE_HOT": q is None, "VOCAB": vocab, "P": power_of_2(k, 8), "N": vocab_tile(vocab)
     }  # fmt: skip
     return accepted, token, [Launch(kernel=accept_sampled_kernel, grid=(n,), args=args, constants=constants)]
 
 
 def markov_greedy(base: Tensor, anchors: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
-    keys, launches = markov_greedy_launches(base.contiguous(), anchors, w_in, w_out)
+    keys, launches = markov_greedy_launches(base, anchors, w_in, w_out)
     run_all(launches)
     return 0x7FFFFFFF - (keys & 0x7FFFFFFF)
 

@@ -45,8 +45,12 @@ class ReferenceScore:
 
     def not_comparable(self, run: Run) -> str:
         """Why the run may not be compared with this score; "" when it may."""
-        cell = run.cell
-        return self.refusal(target=str(cell.get("target")), task=str(cell.get("task")), shots=mark(run, "shots"))
+        cell, documents = run.cell, run.provenance.get("documents") or {}
+        why = self.refusal(target=str(cell.get("target")), task=str(cell.get("task")), shots=mark(run, "shots"))
+        pinned = documents.get("pinned")
+        if why or not (run.task_size < self.n or (pinned and pinned != documents.get("sha256"))):
+            return why
+        return f"it is of the {self.n} questions of {self.task}, this run of other data ({run.task_size} questions)"
 
     def refusal(self, *, target: str, task: str, shots: int | None) -> str:
         """Every fact in which this score's protocol is another, with both values; "" where none is."""

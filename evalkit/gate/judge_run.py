@@ -13,7 +13,7 @@ from evalkit.gate.common import combine, correct_of
 from evalkit.gate.demands import demand
 from evalkit.gate.floor import baseline_floor_check, floor_check
 from evalkit.gate.limits import GateSpec
-from evalkit.gate.lossless import lossless_check
+from evalkit.gate.lossless import layout_check, lossless_check
 from evalkit.gate.published import published_checks
 from evalkit.gate.served import age_check, path_check
 from evalkit.gate.whole import broken_scores, completeness, protocol, requests, truncated
@@ -32,11 +32,13 @@ def judge(
     references: Sequence[ReferenceScore] = (),
     spec: GateSpec | None = None,
     plain: Run | None = None,
+    twin: Run | None = None,
     now: str = "",
 ) -> Verdict:
     """The verdict on one run. `golden` is the curve to look K up in; a missing standard is never a pass.
 
-    `plain` is a run at K=0 of the same prompts and quant mode, for losslessness; `now` an ISO time with zone, for the
+    `plain` is a run at K=0 of the same prompts and quant mode, for losslessness, `twin` one of the same
+    setting in another layout; `now` is an ISO time with zone, for the
     age that `spec` may limit.
     """
     spec = spec or GateSpec()
@@ -63,6 +65,8 @@ def judge(
     checks += acceptance_checks(run, k, golden, spec, notes)
     if plain is not None or "lossless" in spec.demands:
         checks.append(lossless_check(run, plain, spec))
+    if twin is not None or "layout" in spec.demands:
+        checks.append(layout_check(run, twin, spec))
     checks += [path_check(run, path) for path in spec.paths]
     if spec.max_age_days is not None:
         checks.append(age_check(run, spec.max_age_days, now))

@@ -20,6 +20,7 @@ DEMANDS: Mapping[str, str] = {
     "distribution": "accepted drafts distribution",
     "positions": "accept rate by position",
     "lossless": "lossless",
+    "layout": "layout",
     "paths": "path ",
     "age": "age",
 }

@@ -20,7 +20,8 @@ from evalkit.baseline import HASH_CHARS, STRICT, Baseline, mark, score_bit
 from evalkit.chances import loss_words
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import acceptance_fingerprint
-from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, combine, decide, points, what_would_tell
+from evalkit.formats import points
+from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, combine, decide, what_would_tell
 from evalkit.gate.demands import demand
 from evalkit.gate.limits import GateSpec
 from evalkit.records import Check, Run, Verdict

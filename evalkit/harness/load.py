@@ -53,6 +53,10 @@ def load_task(cell: Cell) -> LoadedTask:
     prompts_sha = sha256_of(*(p.text for p in prompts))
     documents = (part for p in prompts for part in (p.doc_hash, p.gold))
     task_sha = sha256_of(json.dumps(source, sort_keys=True, default=str), prompts_sha, *documents)
+    found = {"sha256": sha256_of(*(json.dumps(i.doc, sort_keys=True, default=str) for i in task.by_doc))}
+    found |= {"pinned": str(pin)} if (pin := (config.get("metadata") or {}).get("documents_sha256")) else {}
+    if sources and cell.data is None:
+        _refuse_changed(config["task"], found, len(prompts))
     generation = config.get("generation_kwargs") or {}
     stop, notes = stops_of(generation.get("until"), config["task"])
     return LoadedTask(
@@ -67,6 +71,7 @@ def load_task(cell: Cell) -> LoadedTask:
         files={split: {"path": str(file), "sha256": sha256_of(file.read_bytes())} for split, file in sources.items()},
         filters=tuple(str(ensemble.name) for ensemble in task._filters),
         chat=config["task"] in CHAT_TASKS,
+        documents=found,
         notes=notes,
         _task=task,
     )
@@ -77,6 +82,14 @@ def subset(size: int, limit: int, seed: int) -> list[int]:
     if not limit or limit >= size:
         return list(range(size))
     return sorted(random.Random(f"evalkit-subset-{seed}").sample(range(size), limit))
+
+
+def _refuse_changed(name: str, documents: Mapping[str, str], n: int) -> None:
+    """Documents that came with the task are those that it pins."""
+    here, pinned = documents["sha256"], documents.get("pinned", documents["sha256"])
+    if here != pinned:
+        told = f"its {n} documents have the sha256 {here[:12]}, the task pins {pinned[:12]}"
+        raise EvalkitError(f"the data of {name} were changed: {told}", "restore them, or give yours with --data")
 
 
 def _construct(config: dict[str, Any], rows: Mapping[str, Sequence[Row]]) -> RowTask:

@@ -37,6 +37,7 @@ class LoadedTask:
     files: Mapping[str, Mapping[str, str]]  # split -> path and sha256 of a local file
     filters: tuple[str, ...] = ()
     chat: bool = False  # written for a chat model
+    documents: Mapping[str, str] = field(default_factory=dict)  # sha256 of all of them, and what the task pins
     notes: tuple[str, ...] = ()  # what a reader of the run must know of the definition
     _task: RowTask = field(repr=False)
 

@@ -14,7 +14,8 @@ from evalkit.report.subject import Subject
 NOT_JUDGED = "not judged"
 ANSWERS, DRAFT, EVIDENCE = "Does it answer as well?", "Does the draft still pay?", "Can the evidence be trusted?"
 QUESTION_OF = {  # of every check; a name with a space at its end is of all checks that begin so
-    "accuracy": ANSWERS, "reference ": ANSWERS, "floor": ANSWERS, "lossless": ANSWERS, "protocol": ANSWERS,
+    "accuracy": ANSWERS, "reference ": ANSWERS, "floor": ANSWERS, "lossless": ANSWERS, "layout": ANSWERS,
+    "protocol": ANSWERS,
     "format": ANSWERS, "scores": ANSWERS, "unanswered": ANSWERS, "empty answers": ANSWERS, "reasoning only": ANSWERS,
     "degenerate answers": ANSWERS,
     "draft": DRAFT, "acceptance": DRAFT, "real acceptance": DRAFT, "acceptance source": DRAFT, "step counts": DRAFT,

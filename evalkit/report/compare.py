@@ -132,7 +132,7 @@ def flipped_table(change: str, pairs: Sequence[tuple[Sample, Sample]], limit: in
     words = "right in A, wrong in B" if change == "lost" else "wrong in A, right in B"
     return Table(name=change, caption=f"{change}: {words} ({text.count(len(pairs))}{rest})",
                  columns=("sample", "gold", "A answers", "B answers"), align="llll", rows=rows,
-                 missing=f"No answer was {change}.")  # fmt: skip
+                 missing=f"No answer was {change}.", fine=True)  # fmt: skip
 
 
 def _answer(sample: Sample) -> str:

@@ -67,6 +67,8 @@ class Page:
             ended.add_metric((*at, how), s.requests.get(how, 0))
         yield ended
         yield counter("preemptions", "Sequences that lost their pages for a while.", engine.get("preemptions", 0))
+        if held := s.engine.get("prefill_delayer"):
+            yield self._delayer(dict(held))
         for name, said in (
             ("running", "Sequences that run."),
             ("waiting", "Sequences that wait."),
@@ -76,6 +78,17 @@ class Page:
             gauge = GaugeMetricFamily(prefix + name, said, labels=labels)
             gauge.add_metric(at, engine[name])
             yield gauge
+
+    def _delayer(self, told: dict[str, int]) -> Metric:
+        """The delayer's decisions, parted so that they add up: "hold" has no tick of the interval in it."""
+        parted = {n: count for n, count in told.items() if n.startswith("fire_")}
+        parted["hold_decode_interval"] = told["hold_decode_interval"]
+        parted["hold"] = told["hold"] - told["hold_decode_interval"]
+        (prefix, labels), said = OURS, "Ticks by what the prefill delayer decided."
+        ticks = CounterMetricFamily(f"{prefix}prefill_delayer_ticks", said, labels=[*labels, "decision"])
+        for decision, n in parted.items():
+            ticks.add_metric((self._name, decision), n)
+        return ticks
 
     def _vllm(self, s: Snapshot, engine: dict[str, int]) -> Iterator[Metric]:
         (prefix, labels), at = VLLM, (self._name, "0")

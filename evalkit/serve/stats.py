@@ -26,7 +26,7 @@ class Snapshot:
     emitted: int
     prompt_tokens: int  # of finished requests
     requests: dict[str, int]  # by how they ended: stop, length, cancelled, failed, refused
-    engine: dict[str, int] = field(default_factory=dict)
+    engine: dict[str, Any] = field(default_factory=dict)
 
     @property
     def verify_steps(self) -> int:

@@ -13,7 +13,7 @@ from evalkit.gate.limits import Against, GateSpec, PathShare
 from evalkit.spec.model import CellSpec
 from evalkit.spec.waiver import Waiver, make_waiver
 
-WORDS = ("baseline", "golden", "plain")
+WORDS = ("baseline", "golden", "plain", "twin")
 INHERITED = (*WORDS, "against", "checks", "floor", "paths", "golden_draft", "golden_quant", "margins", "caps")
 MARGINS = {  # key of the file: field of GateSpec
     "accuracy": "accuracy_margin",

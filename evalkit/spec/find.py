@@ -43,9 +43,12 @@ def find_words(word: str, root: Path) -> list[Path]:
         return _by_time([(path, head) for path, head in heads(root) if fnmatch(path.name, word)])
 
 
-def find_setting(cell: Cell, root: Path) -> Path | None:
-    """The newest stored run of exactly this setting, complete, by the engine, weights and data of now."""
+def find_setting(cell: Cell, root: Path, *, batch: bool = False) -> Path | None:
+    """The newest stored run of exactly this setting, complete, by the engine, weights and data of now. The batch, which
+    must change no sample, is the same only where `batch` asks for it."""
     found = [(p, h) for p, h in _of_setting(cell, root) if _same_things(cell, h)]
+    if batch:
+        found = [(p, h) for p, h in found if h["cell"].get("max_batch") == cell.engine.max_batch]
     return _by_time(found)[-1] if found else None
 
 

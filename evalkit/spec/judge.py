@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,17 @@ from evalkit.judging import places
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.spec.find import find_file, find_setting, find_word
 from evalkit.spec.model import CellSpec, Spec
-from evalkit.spec.standards import SETTING, as_cell, golden_value, named_files, plain_folder, published_of, standards_of
+from evalkit.spec.standards import (
+    SETTING,
+    as_cell,
+    golden_value,
+    named_files,
+    plain_folder,
+    published_of,
+    standards_of,
+    twin_cell,
+    twin_folder,
+)
 from evalkit.spec.waiver import in_force
 from evalkit.store import load_run
 
@@ -67,8 +77,8 @@ def judge_spec(spec: Spec, *, runs_dir: Path, now: str, make: Maker | None = Non
         if cell.name in runs:
             run = runs[cell.name]
             folder = (find_word(cell.run, runs_dir) if cell.run else None) or runs_dir / run.id
-            plain = _plain(spec, cell, runs_dir, make)
-            verdict = _judge_run(spec, cell, run, plain, references, runs_dir, now)
+            others = {"plain": _plain(spec, cell, runs_dir, make), "twin": _twin(spec, cell, runs_dir, make)}
+            verdict = _judge_run(spec, cell, run, others, references, runs_dir, now)
         else:
             figures = published_of(cell, references)
             golden = golden_value(spec, cell, figures)
@@ -130,9 +140,21 @@ def _plain(spec: Spec, cell: CellSpec, runs_dir: Path, make: Maker | None) -> Ru
     return load_run(folder)
 
 
+def _twin(spec: Spec, cell: CellSpec, runs_dir: Path, make: Maker | None) -> Run | None:
+    if not cell.twin:
+        return None
+    made, folder = twin_cell(cell), twin_folder(cell, runs_dir)
+    if folder is None and make is not None and made is not None:
+        return make(made)
+    if folder is None:
+        fix = "give a stored run of another layout" if made is None or make else "add --run-missing"
+        raise EvalkitError(f"{spec.path.name}: cell {cell.name} has no stored twin {cell.twin!r}", fix)
+    return load_run(folder)
+
+
 def _judge_run(
-    spec: Spec, cell: CellSpec, run: Run, plain: Run | None, references: Sequence[ReferenceScore], runs_dir: Path,
-    now: str,
+    spec: Spec, cell: CellSpec, run: Run, others: Mapping[str, Run | None], references: Sequence[ReferenceScore],
+    runs_dir: Path, now: str,
 ) -> Verdict:  # fmt: skip
     have = standards_of(spec, cell, run, runs_dir)
     scores = find_file(spec.scores, spec.folder, "file of published scores")
@@ -141,7 +163,7 @@ def _judge_run(
 
     def judged(limits: GateSpec) -> Verdict:
         found = judge(
-            run, baseline=have.baseline, golden=have.golden, references=references, spec=limits, plain=plain, now=now
+            run, baseline=have.baseline, golden=have.golden, references=references, spec=limits, now=now, **others
         )
         return replace(found, notes=found.notes + have.missing, standards=rests)
 

@@ -28,6 +28,7 @@ class CellSpec:
     baseline: str = ""
     golden: str = ""
     plain: str = ""
+    twin: str = ""
     refused_by: tuple[str, ...] = ()
     waiver: Waiver | None = None
 

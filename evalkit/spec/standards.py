@@ -18,6 +18,7 @@ from evalkit.records import Run
 from evalkit.spec.find import find_file, find_setting, find_word
 from evalkit.spec.model import CellSpec, Spec
 
+LAYOUTS = ("batch", "tp")  # of a setting, that `twin` may change
 SETTING = "setting"  # the word that asks for the cell's own plain run
 
 
@@ -35,7 +36,7 @@ def standards_of(spec: Spec, cell: CellSpec, run: Run, runs_dir: Path) -> Standa
 
 
 def named_files(spec: Spec, cell: CellSpec, runs_dir: Path) -> dict[str, Path]:
-    """The files and runs that a cell names, by role: baseline, golden, plain, and the published scores it asks for."""
+    """The files and runs that a cell names, by role, and the published scores it asks for."""
     out: dict[str, Path] = {}
     if cell.baseline:
         folder = find_word(cell.baseline, runs_dir)
@@ -44,6 +45,8 @@ def named_files(spec: Spec, cell: CellSpec, runs_dir: Path) -> dict[str, Path]:
         out["golden"] = golden_place(spec, cell.golden, runs_dir)
     if cell.plain and (folder := plain_folder(cell, runs_dir)) is not None:
         out["plain"] = folder
+    if cell.twin and (folder := twin_folder(cell, runs_dir)) is not None:
+        out["twin"] = folder
     if cell.limits.against:
         out["scores"] = find_file(spec.scores, spec.folder, "file of published scores")
     return out
@@ -54,6 +57,23 @@ def plain_folder(cell: CellSpec, runs_dir: Path) -> Path | None:
     if cell.plain == SETTING and cell.setting:
         return find_setting(as_cell({**cell.setting, "k": 0}), runs_dir)
     return find_word(cell.plain, runs_dir)
+
+
+def twin_cell(cell: CellSpec) -> Cell | None:
+    """The cell's own setting in the layout that its `twin` asks for; None where that names a stored run."""
+    name, told, number = cell.twin.partition("=")
+    if not told or name not in LAYOUTS:
+        return None
+    if not cell.setting or not number.isdecimal() or not int(number):
+        what = f"cell {cell.name} has the twin {cell.twin!r}"
+        raise EvalkitError(what, "give batch=N or tp=N to a cell with a setting, and a stored run to any other")
+    return as_cell({**cell.setting, name: int(number)})
+
+
+def twin_folder(cell: CellSpec, runs_dir: Path) -> Path | None:
+    """The stored run in another layout that a cell names: by word, or that of its own setting."""
+    made = twin_cell(cell)
+    return find_word(cell.twin, runs_dir) if made is None else find_setting(made, runs_dir, batch=True)
 
 
 def as_cell(setting: Any) -> Cell:

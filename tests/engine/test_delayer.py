@@ -274,6 +274,13 @@ def test_greedy_texts_are_equal_with_and_without(tiny: Tiny, draft: str, pages: 
         assert held.counters["decode_ticks"] >= plain.counters["decode_ticks"], "gangs share fewer ticks"
 
 
+def test_sampled_texts_are_equal_too(tiny: Tiny) -> None:
+    """Randomness belongs to the request, so what else runs beside it changes nothing."""
+    asked = requests(PROMPTS, max_tokens=9, temperature=0.9, ignore_eos=True)
+    plain, held = (tiny.llm(draft="ngram", k=3, max_batch=4, prefill_decode_interval=n) for n in (0, 20000))
+    assert [c.token_ids for c in plain.generate(asked)] == [c.token_ids for c in held.generate(asked)]
+
+
 def test_added_requests_wait_until_nobody_decodes(tiny: Tiny) -> None:
     llm = tiny.llm(k=0, max_batch=4, prefill_decode_interval=20000)
     first, second = requests(PROMPTS[:2], max_tokens=6, ignore_eos=True)

@@ -155,6 +155,19 @@ def test_greedy_text_is_that_of_one_rank(heads: str, tp: int, request: pytest.Fi
     assert {s.accepted for c in whole for s in c.steps} >= {0, 1}  # drafts were kept and were not
 
 
+def test_ranks_hold_the_same_prefills(four: Tiny) -> None:
+    """Prompts of several chunks and a batch smaller than the queue, with a prefill delayer on every rank."""
+    how: dict[str, Any] = {"max_batch": 2, "max_batched_tokens": 12, "prefill_decode_interval": 20000}
+    plain = told(LLM(config(four)).generate(asked()))
+
+    def use(llm: LLM) -> tuple[list[Any], dict[str, Any]]:
+        return told(llm.generate(asked())), llm.counters["prefill_delayer"]
+
+    ranks = sharded(four, 2, use, **how)
+    assert [texts for texts, _ in ranks] == [plain] * 2
+    assert ranks[0][1] == ranks[1][1] and ranks[0][1]["hold_decode_interval"] > 0
+
+
 @pytest.mark.parametrize(("name", "tp"), [("four", 2), ("four", 4), ("two", 4)])
 def test_sampled_steps_are_those_of_one_rank(name: str, tp: int, request: pytest.FixtureRequest) -> None:
     tiny, ask = request.getfixturevalue(name), asked(temperature=0.9, top_p=0.95)

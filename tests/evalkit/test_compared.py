@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 
 from evalkit import golden as goldens
-from evalkit.baseline import record_baseline
+from evalkit.baseline import load_baseline, record_baseline
+from evalkit.cli import main
 from evalkit.compared import standard_sha
 from evalkit.golden import record_curve
 from evalkit.judging import Judged, judge_run, report_subjects, with_verdicts
@@ -21,8 +21,10 @@ from evalkit.report import figures
 from evalkit.report.render import render_page
 from evalkit.report.subject import Subject
 from evalkit.runfile import read_json
+from evalkit.store import load_run
 from tests.evalkit.report.makers import Reader
 from tests.evalkit.test_golden import make_run
+from tests.evalkit.test_spec import store
 
 RUN = make_run(3)
 
@@ -38,9 +40,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def gated(place: Path, **more: Any) -> tuple[Judged, Path]:
-    """The verdict by these standards, as `evalkit gate --json` writes it."""
-    judged = judge_run(RUN, **({"baseline": Path("own.json"), "golden": Path("own.yaml")} | more))
+def gated(place: Path, baseline: str = "own.json", golden: str = "own.yaml") -> tuple[Judged, Path]:
+    """The verdict by these standards ("": by golden/'s), as `evalkit gate --json` writes it."""
+    judged = judge_run(RUN, baseline=Path(baseline) if baseline else None, golden=Path(golden) if golden else None)
     return judged, write_json([judged.verdict], [RUN], place / "verdict.json")
 
 
@@ -96,7 +98,7 @@ def test_a_standard_is_found_beside_the_verdict_and_in_the_folder_of_runs(place:
 
 
 def test_the_usual_standards_are_found_by_name(place: Path) -> None:
-    judged, file = gated(place, baseline=None, golden=None)
+    judged, file = gated(place, "", "")
     assert {s.place.split("/")[0] for s in judged.verdict.standards} == {"golden"}
     made = subject(file)
     assert made.golden == judged.standards.golden is not None and made.baseline == judged.standards.baseline
@@ -120,7 +122,7 @@ def test_a_verdict_of_before_is_shown_beside_golden_only_where_its_figures_are_o
     _, file = gated(place)
     made = subject(older(file))
     assert made.golden is None and "the verdict compared with a golden of" in made.lost[0]
-    _, file = gated(place, baseline=None, golden=None)
+    _, file = gated(place, "", "")
     again = subject(older(file))
     assert again.golden == golden and again.baseline == baseline and not again.lost
 
@@ -137,3 +139,20 @@ def test_a_verdict_holds_no_standard_that_it_did_not_have() -> None:
     judged = judge_run(make_run(0))
     assert "golden" not in {s.role for s in judged.verdict.standards}
     assert Verdict(outcome=judged.verdict.outcome, checks=(), run_id="r").standards == ()
+
+
+def test_a_verdict_by_a_specification_records_what_its_cell_names(place: Path) -> None:
+    """Through the command line: a cell with standards of its own; the page shows those and no others."""
+    run = load_run(store(place / "runs", RUN))
+    (place / "gate.yaml").write_text(
+        f"schema: 1\nname: own\ncells:\n  - {{run: {run.id}, golden: own.yaml, baseline: own.json}}\n"
+    )
+    assert main(["gate", "gate.yaml", "--json", "v.json", "--runs-dir", "runs"]) in (0, 1, 3)
+    made = subject(place / "v.json", run)
+    assert made.golden == goldens.read_curve(place / "own.yaml") and made.baseline == load_baseline(place / "own.json")
+    assert made.references == goldens.published() and not made.lost
+    assert main(["report", run.id, "--gate", "v.json", "--runs-dir", "runs", "-o", "page.html"]) == 0
+    page = Reader((place / "page.html").read_text(encoding="utf-8")).text
+    assert "own.yaml" in page and f"{made.view.value.accepted_length:.3f}" in page  # type: ignore[union-attr]
+    usual = goldens.lookup(goldens.read_curve(goldens.golden_path("gradeschool-m3", "dspark")), 3)
+    assert f"{usual.accepted_length:.3f}" not in page and "gradeschool-m3_dspark.yaml" not in page

@@ -601,6 +601,18 @@ def test_shots_and_task_must_match_the_published_score() -> None:
     assert isinstance(sglang, ReferenceScore) and not sglang.not_comparable(flash(42))
 
 
+def test_a_part_of_the_data_or_other_data_is_not_the_task_that_a_score_was_published_of() -> None:
+    """Half of the questions, given as --data, is a whole run of its own; it is no run of the published task."""
+    (sglang,) = [r for r in load_reference_scores() if r.gates]
+    assert "1319 questions of gsm8k_inferencex, this run of other data (700 questions)" in sglang.not_comparable(
+        dataclasses.replace(flash(42), task_size=700)
+    )
+    for documents, same in (({"sha256": "a", "pinned": "a"}, True), ({"sha256": "a", "pinned": "b"}, False),
+                            ({"sha256": "a"}, True)):  # fmt: skip
+        run = dataclasses.replace(flash(42), provenance={"documents": documents})
+        assert ("of other data" not in sglang.not_comparable(run)) is same
+
+
 # --- the specification, the outcome
 
 

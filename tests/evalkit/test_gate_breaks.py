@@ -37,7 +37,7 @@ def completions(tiny: Tiny, *, n: int = N, temperature: float = 0.0, **settings:
         )
         for i in range(n)
     ]
-    return tiny.llm(max_batch=32, gaps=True, **settings).generate(ask)
+    return tiny.llm(**{"max_batch": 32, "gaps": True, **settings}).generate(ask)
 
 
 def as_run(found: Sequence[Completion], k: int, quant: str = "float32", temperature: float = 0.0) -> Run:
@@ -88,6 +88,60 @@ def test_a_gap_tells_a_near_tie_from_a_draft_that_was_not_verified(tiny: Tiny, m
     assert found.outcome is Outcome.FAIL and "which rounding does not explain" in found.message
     assert found.numbers["unknown"] == 0 and found.numbers["unexplained"] > 0
     assert "at token " in found.message and "top-two gap" in found.message
+
+
+def laid_out(found: Sequence[Completion], batch: int) -> Run:
+    made = as_run(found, K)
+    facts = {"draft_method": "dspark", "draft_sha": "d", "draft_width": "k", "k": K}
+    return dataclasses.replace(
+        made, id=f"b{batch}", cell={**made.cell, "max_batch": batch}, fingerprint={**made.fingerprint, **facts}
+    )
+
+
+def layout(run: Run, twin: Run) -> Check:
+    spec = GateSpec(demands=("layout",), min_samples=10)
+    return named(judge(run, baseline=None, golden=None, twin=twin, spec=spec), "layout")
+
+
+def test_a_fault_that_needs_a_batch_is_refused_by_layout(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against plain decoding in the same batch it could hide; alone, each request is answered as it should be."""
+    alone = laid_out(completions(tiny, k=K, max_batch=1), 1)
+    sound = layout(laid_out(completions(tiny, k=K), 32), alone)
+    assert sound.outcome is Outcome.PASS and f"{N} of {N} texts are those of batch 32 / 1 in run b1" in sound.message
+
+    def in_batches(targets: Any, drafts: Any, counts: Any = None) -> Decision:
+        return (one_more if len(drafts) > 1 else accept_greedy)(targets, drafts, counts)
+
+    monkeypatch.setattr(verify, "accept_greedy", in_batches)
+    assert layout(laid_out(completions(tiny, k=K, max_batch=1), 2), alone).outcome is Outcome.PASS
+    found = layout(laid_out(completions(tiny, k=K), 32), alone)
+    assert found.outcome is Outcome.FAIL and "which rounding does not explain" in found.message
+    assert found.numbers["unexplained"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, "has the same layout (max_batch, concurrency, tp"),
+        ({"cell": {"max_batch": 1, "k": 3}, "fingerprint": {"k": 3}}, "of another setting (k 5 / 3)"),
+        ({"cell": {"max_batch": 1}, "fingerprint": {"quant": "fp8"}}, "quant float32 / fp8"),
+        ({"cell": {"max_batch": 1}, "fingerprint": {"draft_sha": "e"}}, "draft_sha d / e"),
+    ],
+)
+def test_a_run_that_says_nothing_of_a_layout_is_refused_and_where_demanded_a_fail(
+    change: dict[str, Any], words: str
+) -> None:
+    run = laid_out([], 32)
+    run = dataclasses.replace(run, samples=make_run(20).samples, expected=20, task_size=20)
+    twin = dataclasses.replace(run, id="t", cell={**run.cell, **change.get("cell", {})},
+                               fingerprint={**run.fingerprint, **change.get("fingerprint", {})})  # fmt: skip
+    found = layout(run, twin)
+    assert found.outcome is Outcome.FAIL and words in found.message and "the gate demands it" in found.message
+    free = named(judge(run, baseline=None, golden=None, twin=twin), "layout")
+    assert free.outcome is Outcome.INCONCLUSIVE
+    served = {"server": {"tp": 4, "concurrency": 64}}
+    both = [dataclasses.replace(run, cell={**run.cell, "server": {**served["server"], "tp": tp}}) for tp in (2, 4)]
+    assert "are those of tp 2 / 4 in run" in layout(*both).message
 
 
 @pytest.mark.stat

@@ -14,10 +14,11 @@ from huggingface_hub import constants
 from lm_eval.api.task import ConfigurableTask
 
 from evalkit import harness
-from evalkit.config import Cell, resolve_task
+from evalkit.config import ROOT, Cell, resolve_task
 from evalkit.errors import EvalkitError
 from evalkit.harness import hub
 from evalkit.harness import load as load_module
+from evalkit.preflight import check_documents
 
 FIELDS = ("answer", "question")
 
@@ -54,6 +55,28 @@ def test_data_replaces_the_test_split_and_brings_its_shots(data):
     assert first.text.endswith("\n\nQuestion: What is 0 + 1?\nAnswer:") and first.text.count("Question:") == 6
     assert first.text.count("What is 10") == 5  # the shots are from train.jsonl
     assert set(task.files) == {"test", "train"}
+
+
+def test_data_that_a_task_pins_are_refused_when_they_changed_and_told_when_they_are_others(data, tmp_path):
+    own = load()
+    assert own.documents["sha256"] == own.documents["pinned"] and not own.notes
+    config = yaml.safe_load(resolve_task("gradeschool").read_text())
+    shipped = tmp_path / "shipped.jsonl"
+    config["dataset_kwargs"]["data_files"] = {"train": str(shipped), "test": str(shipped)}
+    path = tmp_path / "task.yaml"
+    path.write_text(yaml.safe_dump(config))
+    lines = (ROOT / "tasks" / "gradeschool" / "data" / "test.jsonl").read_text().splitlines(keepends=True)
+    shipped.write_text("".join(lines))
+    assert load(task=str(path)).documents == own.documents
+    shipped.write_text("".join(lines[:-1]))
+    with pytest.raises(EvalkitError, match=r"data of gradeschool were changed: its 1318 documents .*restore"):
+        load(task=str(path))
+    (note,) = check_documents(load(data))
+    assert "not the published ones of gradeschool (its 12 documents" in note
+    assert check_documents(own) == []
+    del config["metadata"]
+    path.write_text(yaml.safe_dump(config))
+    assert check_documents(load(task=str(path))) == []
 
 
 def test_prompts_and_hashes_are_lm_evals(data):

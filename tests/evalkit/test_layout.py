@@ -97,3 +97,4 @@ def test_the_window_is_that_of_a_terminal_only(monkeypatch: pytest.MonkeyPatch) 
 def test_joints_are_those_of_numbers() -> None:
     assert JOINTS and all(re.fullmatch(r" \S+ ?", joint) for joint in JOINTS)
     assert layout.joined("0.9 ± 0.1, 1 .. 2 pt, 5 %", "_") == "0.9_±_0.1, 1_.._2_pt, 5_%"
+    assert layout.joined("p 0.5, p < 1e-300, step 3, p of", "_") == "p_0.5, p_< 1e-300, step 3, p of"

@@ -27,6 +27,18 @@ def _print(folder, ids=range(3), settings=SETTINGS, **words):
     return provenance.fingerprint(cell, settings=settings, task=TASK, doc_ids=list(ids))
 
 
+def test_the_gpu_s_driver_is_told_where_there_is_one(tmp_path):
+    nvidia, amd = tmp_path / "nvidia" / "version", tmp_path / "amdgpu" / "version"
+    assert provenance.gpu_driver((nvidia, amd)) == ""
+    for file, text in ((amd, "6.12.12\n"), (nvidia, "NVRM version: X  Kernel Module  580.65.06\nGCC version:\n")):
+        file.parent.mkdir()
+        file.write_text(text)
+    assert provenance.gpu_driver((nvidia, amd)) == "nvidia NVRM version: X Kernel Module 580.65.06"
+    assert provenance.gpu_driver((amd,)) == "amdgpu 6.12.12"
+    nvidia.write_text("")
+    assert provenance.gpu_driver((nvidia, amd)) == "amdgpu 6.12.12"
+
+
 def test_equal_cells_have_equal_fingerprints(checkpoints):
     assert _print(checkpoints) == _print(checkpoints)
 

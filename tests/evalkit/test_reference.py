@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from evalkit import reference
@@ -58,7 +60,11 @@ def test_a_changed_engine_is_measured_once_and_kept_from_then_on(stored, monkeyp
 
 
 def test_what_is_not_there_or_not_complete_is_measured(stored):
-    cell, place, _ = stored
+    cell, place, made = stored
     other = Cell.make(k=3, shots=0, model=str(cell.engine.model), draft=str(cell.engine.draft_path), data=cell.data)
     assert reference.look_for(other, place / "runs").words.endswith("no stored run of it")
     assert reference.look_for(cell, place / "nowhere").run is None
+    path = place / "runs" / made.id / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"complete": False}))
+    found = reference.look_for(cell, place / "runs")
+    assert found.run is None and found.words.endswith(f"{made.id} is not complete")

@@ -317,6 +317,40 @@ def test_a_cell_broken_on_purpose_passes_only_when_it_is_refused(tmp_path: Path)
     assert text == 1
 
 
+def test_a_cell_s_twin_is_its_own_setting_in_another_layout_or_a_stored_run(tmp_path: Path) -> None:
+    facts = {"tokenizer_sha": "t", "prompts_sha": "p", "stop": [], "draft_method": "dspark"}
+    for name, batch in (("wide", 64), ("one", 1)):
+        run = as_stored(name, 7, "fp8", n=3)
+        cell, told = {**run.cell, "max_batch": batch}, {**run.fingerprint, **facts}
+        store(tmp_path / "runs", dataclasses.replace(run, cell=cell, fingerprint=told))
+
+    for cell, words in (
+        ({"run": "wide", "twin": "one"}, "3 of 3 texts are those of batch 64 / 1 in run one"),
+        ({"run": "wide", "twin": "wide"}, "wide has the same layout"),
+        ({"run": "wide"}, "no run of another layout is given"),
+    ):
+        path = written(tmp_path, cells=[{"checks": ["layout"], **cell}])
+        found = judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW)
+        assert words in named(found.verdicts[0], "layout").message
+
+    asked = []
+
+    def make(cell: Cell) -> Run:
+        asked.append((cell.engine.max_batch, cell.engine.tp))
+        return dataclasses.replace(as_stored("made", 7, "fp8", n=3), cell=cell.to_json() | {"shots": 0})
+
+    for twin, made in (("batch=1", []), ("batch=2", [(2, 1)]), ("tp=2", [(64, 2)])):
+        asked.clear()
+        path = written(tmp_path, cells=[{"setting": {"k": 7, "quant": "fp8"}, "twin": twin}])
+        judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW, make=make)
+        assert asked == made, twin
+    with pytest.raises(EvalkitError, match=r"no stored twin 'tp=2'.*add --run-missing"):
+        judge_spec(read_spec(path), runs_dir=tmp_path / "runs", now=NOW)
+    with pytest.raises(EvalkitError, match=r"has the twin 'batch=x'.*give batch=N"):
+        judge_spec(read_spec(written(tmp_path, cells=[{"setting": {}, "twin": "batch=x"}])), runs_dir=tmp_path, now=NOW,
+                   make=make)  # fmt: skip
+
+
 # --- waivers
 
 # 25 of 1319 lost against the published 1266: -1.9 pt, a loss under 2 pt is not shown and one under 6 is.

@@ -74,7 +74,7 @@ def commands(place: Path) -> list[list[str]]:
     ]  # fmt: skip
 
 
-def in_a_window(commands: Sequence[Sequence[str]], columns: int, place: Path) -> str:
+def in_a_window(commands: Sequence[Sequence[str]], columns: int, place: Path, code: str = CHILD) -> str:
     """What the commands print on a terminal of so many columns."""
     import fcntl
     import struct
@@ -82,7 +82,7 @@ def in_a_window(commands: Sequence[Sequence[str]], columns: int, place: Path) ->
 
     lead, follow = pty.openpty()
     fcntl.ioctl(follow, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    child = subprocess.Popen([sys.executable, "-c", CHILD, json.dumps(commands)], cwd=place, env=environment(),
+    child = subprocess.Popen([sys.executable, "-c", code, json.dumps(commands)], cwd=place, env=environment(),
                              stdin=follow, stdout=follow, stderr=follow, close_fds=True)  # fmt: skip
     os.close(follow)
     out = b""
@@ -141,6 +141,27 @@ def test_a_window_is_never_overrun_and_nothing_is_cut(
     assert not lost, lost
     whole = {line for line in plain.split("\n") if line.startswith("fix: ")}
     assert whole == {line for line in piped.split("\n") if line.startswith("fix: ")}
+
+
+BAR = """
+import json, sys
+from evalkit.progress import Progress
+from tests.evalkit.test_golden import make_run
+bar, run = Progress(), make_run(7)
+bar.start("r", [], 60, ["a note that is longer than a narrow window is wide, so that it has to be folded"])
+for sample in run.samples:
+    bar.sample(sample)
+bar.stop()
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_progress_bar_cuts_no_figure(width: int, place: Path) -> None:
+    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", in_a_window([], width, place, BAR))
+    assert re.search(r"60/60.*strict-match 0\.950", said) and re.search(r"accepted length 5\.\d\d\b", said)
+    assert re.search(r"\d tok/s", said) and "\u2026" not in said
+    lines = [line for part in said.split("\n") for line in part.split("\r")]
+    assert all(len(line) <= width for line in lines), [line for line in lines if len(line) > width]
 
 
 def test_columns_speaks_before_the_terminal(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,7 +251,7 @@ def test_c13_c17_c21_the_endpoint_and_its_template_are_said_and_not_compared(fau
 def test_a_key_is_never_stored_nor_shown(faulty, sums, tmp_path, monkeypatch):
     key = "sk-very-secret-123"
     server = faulty(key=key, rate=0.5, kinds=["500"], info={"version": "1", "echo": f"started with {key}"})
-    with pytest.raises(EvalkitError, match="refuses the key") as e:
+    with pytest.raises(EvalkitError, match=r"refuses a request without a key, and \$EVALKIT_API_KEY is not set") as e:
         run_cell(cell_of(server, sums(12)), runs_dir=tmp_path / "runs")
     assert "--api-key-env" in e.value.fix
     monkeypatch.setenv("EVALKIT_API_KEY", key)

@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
+from evalkit.config import Cell
+from evalkit.harness import load_task
+from evalkit.preflight import check_documents
+
 TASKS = Path(__file__).parents[2] / "tasks"
 INFERENCEX = TASKS.parents[1] / "shared" / "data" / "inferencex" / "gsm8k.yaml"
 
+DOCUMENTS = "fd07ecf5d6fb3d99c64e31871d02bc4e6b7246264f62a2b07989cd6562ef960a"  # of the public test.jsonl, 1319 rows
+PUBLIC = TASKS.parents[1] / "shared" / "data" / "gsm8k" / "test.jsonl"
 STRICT = r"#### (\-?[0-9\.\,]+)"
 FLEXIBLE = r"(-?[$0-9.,]{2,})|(-?[0-9]+)"
 
@@ -60,8 +66,20 @@ GSM8K: dict[str, Any] = {
     "repeats": 1,
     "num_fewshot": 5,
     "filter_list": filters({}),
-    "metadata": {"version": 3.0},
+    "metadata": {"version": 3.0, "documents_sha256": DOCUMENTS},
 }
+
+
+@pytest.mark.skipif(not PUBLIC.is_file(), reason=f"no copy of GSM8K's test.jsonl at {PUBLIC}")
+@pytest.mark.parametrize("name", ["gsm8k", "gsm8k_inferencex"])
+def test_the_pin_is_of_the_public_questions_and_one_row_less_is_told(name: str, tmp_path: Path) -> None:
+    task = load_task(Cell.make(task=name, data=PUBLIC))
+    assert task.documents == {"sha256": DOCUMENTS, "pinned": DOCUMENTS} and task.size == 1319
+    for split in ("test", "train"):
+        rows = PUBLIC.with_name(f"{split}.jsonl").read_text("utf-8").splitlines(keepends=True)
+        (tmp_path / f"{split}.jsonl").write_text("".join(rows[: len(rows) - (split == "test")]), "utf-8")
+    part = load_task(Cell.make(task=name, data=tmp_path / "test.jsonl"))
+    assert "its 1318 documents have the sha256" in check_documents(part)[0] and not check_documents(task)
 
 
 def test_gsm8k_says_what_lm_eval_says() -> None:
@@ -80,7 +98,11 @@ def test_inferencex_differs_from_gsm8k_where_it_should() -> None:
 @pytest.mark.skipif(not INFERENCEX.is_file(), reason=f"no copy of InferenceX's gsm8k.yaml at {INFERENCEX}")
 def test_inferencex_equals_the_original_but_for_its_name() -> None:
     original = load(INFERENCEX)
-    assert load(TASKS / "gsm8k" / "inferencex.yaml") == {**original, "task": "gsm8k_inferencex"}
+    assert load(TASKS / "gsm8k" / "inferencex.yaml") == {
+        **original,
+        "task": "gsm8k_inferencex",
+        "metadata": {**original["metadata"], "documents_sha256": DOCUMENTS},
+    }
 
 
 def test_gradeschool_scores_as_gsm8k_does() -> None:
@@ -88,4 +110,4 @@ def test_gradeschool_scores_as_gsm8k_does() -> None:
     for key in ("filter_list", "metric_list", "doc_to_text", "doc_to_target", "output_type"):
         assert ours[key] == GSM8K[key], key
     assert ours["num_fewshot"] == 0
-    assert ours["metadata"] == {"version": 1.0}
+    assert ours["metadata"]["version"] == 1.0

@@ -100,7 +100,7 @@ class Client:
             return EvalkitError(f"the certificate of {url} is not trusted ({why})",
                                 "set SSL_CERT_FILE to a PEM file with its issuer's certificate (self-signed: its own), "
                                 "or use the name it is made out to")  # fmt: skip
-        why = str(getattr(e, "reason", "") or plain(e)).lower().replace("_", " ")
+        why = str(getattr(e.os_error, "reason", "") or plain(e)).lower().replace("_", " ")
         return EvalkitError(f"{url} does not speak TLS as it should ({why})", "give http:// where it is a plain server")
 
     async def _good(self, reply: aiohttp.ClientResponse, path: str) -> None:

@@ -92,7 +92,7 @@ async def find_model(
         if told:
             return Model(told, words)
         where = f"the server at {client.spec.base_url}"
-        raise EvalkitError(f"{where} names no models ({words}) and was given none of its own",
+        raise EvalkitError(f"{where} names no models ({words}), and no model was named",
                            "give its name there with --model or --served-name, or correct --base-url")  # fmt: skip
     if status != 200:
         again = status < 400 or status >= 500 or status in RETRIABLE

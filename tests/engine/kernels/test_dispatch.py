@@ -84,9 +84,10 @@ def test_both_ways_give_the_same(entry, generator: torch.Generator) -> None:
     assert entry.markov_logits(base[:, 0], anchors, w, w).equal(base[:, 0] + 16)
     assert entry.draw(law[:, 0], u[:, 0]).tolist() == [20, 20]
     assert entry.accept_greedy(torch.tensor([[3, 0, 5], [2, 2, 7]]), ids, counts).token.tolist() == [0, 7]
-    found = entry.accept_sampled(law, law[:, :2], ids, u[:, :2], u, counts)
-    assert found.accepted.tolist() == [2, 2]
-    assert found.token.tolist() == [20, 20]
+    for accept in (entry.accept_sampled, entry.accept_block):
+        found = accept(law, law[:, :2], ids, u[:, :2], u, counts)
+        assert found.accepted.tolist() == [2, 2]
+        assert found.token.tolist() == [20, 20]
 
 
 @pytest.mark.parametrize("triton", [False, True])
@@ -95,8 +96,10 @@ def test_blocks_without_counts_are_whole(triton: bool) -> None:
     assert made.accept_greedy(torch.tensor([[3, 1, 5], [2, 0, 7]]), ids, None).accepted.tolist() == [2, 1]
     law, u = torch.full((2, 3, 40), 1 / 40), torch.full((2, 3), 0.5, dtype=torch.float64)
     assert made.accept_sampled(law, law[:, :2], ids, u[:, :2], u, None).accepted.tolist() == [2, 2]
+    assert made.accept_block(law, law[:, :2], ids, u[:, :2], u, None).accepted.tolist() == [2, 2]
     assert made.draw(law[:, 0], u[:, 0]).tolist() == [20, 20]
-    assert made.served()["triton" if triton else "twin"] == ["accept_greedy", "accept_sampled", "draw"]
+    ops = ["accept_block", "accept_greedy", "accept_sampled", "draw"]
+    assert made.served()["triton" if triton else "twin"] == ops
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -17,6 +17,7 @@ from engine.draft import dspark
 from engine.errors import EngineError
 from engine.kernels import launch
 from tests.engine.kernels.conftest import INTERPRETED
+from tests.engine.test_block import written
 from tests.engine.tiny import Tiny, build, prompts, requests
 
 PROMPTS = prompts(2, seed=32)  # of 16 and 4 ids: in the first a row sees 3 of 4 blocks and more
@@ -58,8 +59,8 @@ EXPERTS = '{"global_quant_config": "FORMAT", "exclude_layer": ["re:.*(self_attn|
                                                        ("mxfp4", "mx_experts", [])])  # fmt: skip
 def test_quantised_experts_go_by_one_launch_a_stack(tmp_path: Path, name: str, op: str, by_layers: list[str]) -> None:
     tiny = build(tmp_path, intermediate_size=32)
-    config = EXPERTS.replace("FORMAT", name)
-    (plain, before), (fast, after) = (run(tiny, choice, online_quant_config=config) for choice in ("twin", "triton"))
+    settings = {"online_quant_config": EXPERTS.replace("FORMAT", name), "max_tokens": 2}
+    (plain, before), (fast, after) = (run(tiny, choice, **settings) for choice in ("twin", "triton"))
     assert told(fast) == told(plain)
     ops = sorted(["accept_greedy", *STORED, op])
     assert after["kernels"] == {"triton": ops, "twin": []} and after["kernels_steps"] == after["decode_ticks"]
@@ -95,11 +96,23 @@ def test_what_has_no_kernel_is_told_and_its_steps_do_not_count(tiny: Tiny) -> No
 
 @needs_interpreter
 def test_other_draft_methods_and_the_block_rule(tiny: Tiny) -> None:
-    """EAGLE3 keeps a wide vector in an index place and has no Markov head; the block rule has no kernel."""
+    """EAGLE3 keeps a wide vector in an index place and has no Markov head."""
     settings = {"draft": "eagle3", "temperature": 0.9, "verify": "block"}
     (plain, _), (fast, after) = (run(tiny, choice, **settings) for choice in ("twin", "triton"))
     assert told(fast) == told(plain) and after["kernels_steps"] == after["decode_ticks"]
-    assert after["kernels"]["triton"] == ["draw", "index_topk", "paged_attention", "store_index", "store_kv"]
+    assert after["kernels"]["triton"] == ["accept_block", "draw", "index_topk", "paged_attention", "store_index",
+                                          "store_kv"]  # fmt: skip
+
+
+@needs_interpreter
+@pytest.mark.parametrize(("kind", "temperature"), [("gated", 0.0), ("rnn", 0.9)])
+def test_markov_heads_with_a_gate_or_a_state(tiny: Tiny, tmp_path: Path, kind: str, temperature: float) -> None:
+    folder = written(tiny, tmp_path / "d", markov_head_type=kind)
+    settings: dict[str, Any] = {"draft_path": folder, "temperature": temperature}
+    (plain, before), (fast, after) = (run(tiny, choice, **settings) for choice in ("twin", "triton"))
+    assert told(fast) == told(plain) and any(s.rejected for c in plain for s in c.steps)
+    assert after["kernels"]["twin"] == [] and "markov" in after["kernels"]["triton"]
+    assert "markov" in before["kernels"]["twin"]
 
 
 def test_kernels_that_cannot_run_are_refused_before_anything_is_loaded(

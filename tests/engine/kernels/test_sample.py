@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine import verify
-from engine.kernels import reference, sample
+from engine.kernels import block_rule, reference, sample
 
 
 @pytest.mark.parametrize(("n", "k", "vocab", "rank"), [(1, 1, 16, 16), (3, 7, 300, 40), (17, 3, 129, 16)])
@@ -38,6 +38,19 @@ def test_markov_logits_are_the_twins(device: torch.device, generator: torch.Gene
     torch.testing.assert_close(found, reference.markov_logits(base, previous, w_in, w_out), atol=1e-5, rtol=1e-5)
 
 
+def test_a_latent_takes_the_place_of_the_embedding(device: torch.device, generator: torch.Generator) -> None:
+    """As gated and recurrent heads have it: more rows than one tile, one slot out of several, in whole numbers."""
+    n, vocab, rank = 20, 150, 24
+    base = torch.randint(-3, 4, (n, 3, vocab), generator=generator).float().to(device)
+    latent, w_out = (torch.randint(-1, 2, (r, rank), generator=generator).float().to(device) for r in (n, vocab))
+    rows = torch.arange(n, device=device)
+    for i in range(3):
+        wanted = base[:, i] + latent @ w_out.T
+        assert sample.markov_logits(base[:, i], rows, latent, w_out).equal(wanted)
+        for entry in (sample, reference):
+            assert entry.markov_greedy(base[:, i : i + 1], rows, latent, w_out).equal(wanted.argmax(-1, keepdim=True))
+
+
 @pytest.mark.parametrize("vocab", [3, 64, 3000])
 def test_draws_are_the_twins(vocab: int, device: torch.device, generator: torch.Generator) -> None:
     weights = torch.rand(20, vocab, generator=generator)
@@ -63,10 +76,17 @@ def test_greedy_acceptance_is_the_twins(k: int, device: torch.device, generator:
     assert token.equal(expected.token)
 
 
+RULES = {
+    "standard": (sample.accept_sampled, verify.accept_sampled),
+    "block": (block_rule.accept_block, verify.accept_block),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("one_hot", [False, True])
 @pytest.mark.parametrize(("k", "vocab"), [(1, 5), (3, 12), (7, 2100)])
 def test_sampled_acceptance_is_the_twins(
-    k: int, vocab: int, one_hot: bool, device: torch.device, generator: torch.Generator
+    k: int, vocab: int, one_hot: bool, rule: str, device: torch.device, generator: torch.Generator
 ) -> None:
     """Given uniforms, so no draw here is random: equal tokens, not equal laws."""
     n = 24
@@ -81,8 +101,9 @@ def test_sampled_acceptance_is_the_twins(
     u_token = torch.rand(n, k + 1, dtype=torch.float64, generator=generator)
     p, q, drafts, u_accept, u_token, counts = (x.to(device) for x in (p, q, drafts, u_accept, u_token, counts))
     law = None if one_hot else q
-    accepted, token = sample.accept_sampled(p, law, drafts, u_accept, u_token, counts, verify.MIN_MASS)
-    expected = verify.accept_sampled(p, law, drafts, u_accept, u_token, counts)
+    kernel, twin = RULES[rule]
+    accepted, token = kernel(p, law, drafts, u_accept, u_token, counts, verify.MIN_MASS)
+    expected = twin(p, law, drafts, u_accept, u_token, counts)
     assert accepted.equal(expected.accepted)
     assert token.equal(expected.token)
     assert 0 < int(accepted.sum()) < n * k

@@ -222,6 +222,20 @@ def test_no_page_scrolls_sideways(chromium: Any, address: str, alone: str, width
             assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [320, 390])
+def test_on_a_phone_no_check_and_no_caption_is_cut(chromium: Any, address: str, alone: str, width: int) -> None:
+    """And a browser still takes the checks for a table: a row a check, its cells behind it."""
+    for place in (address, alone):
+        with Tab(chromium, place, viewport={"width": width, "height": 844}) as tab:
+            tab.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+            ends = (
+                "[...document.querySelectorAll('.checks td, .checks tbody th, .said')].filter((e) => e.offsetWidth > 1)"
+            )
+            over = f"{ends}.filter((e) => e.getBoundingClientRect().right > {width}).map((e) => e.textContent)"
+            assert tab.page.evaluate(f"{ends}.length") > 10 and tab.page.evaluate(over) == []
+            assert tab.page.get_by_role("row").filter(has_text="accuracy").first.get_by_role("rowheader").count() == 1
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(chromium: Any, address: str, alone: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()

@@ -171,6 +171,20 @@ def test_counters_are_those_of_the_answers_under_every_name(tiny: Tiny) -> None:
     assert after["evalkit:requests_total[stop]"] + after["evalkit:requests_total[length]"] == 8
 
 
+def test_what_the_prefill_delayer_decided_adds_up_to_its_ticks(tiny: Tiny) -> None:
+    llm = tiny.llm(max_batch=2, prefill_decode_interval=20000)
+    with serving(llm, tiny.target) as (client, service):
+        post((client, service), prompt=[list(p) for p in prompts(6)], max_tokens=9)
+        page = counters(client.get("/metrics").text)
+    name = "evalkit:prefill_delayer_ticks_total"
+    found = {n: v for n, v in page.items() if n.startswith(name)}
+    assert sum(found.values()) == llm.counters["prefill_delayer"]["ticks"] > 0
+    assert found[f"{name}[hold_decode_interval]"] == llm.counters["prefill_delayer"]["hold_decode_interval"]
+    assert found[f"{name}[hold]"] == 0, "an interval that never ends leaves nothing for the coalescer"
+    with serving(tiny.llm(), tiny.target) as (client, _):
+        assert name not in client.get("/metrics").text
+
+
 def test_without_a_draft_nothing_is_claimed(tiny: Tiny) -> None:
     with serving(tiny.llm(), tiny.target) as (client, service):
         choice = post((client, service), prompt=[40, 41], max_tokens=5).json()["choices"][0]
