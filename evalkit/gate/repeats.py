@@ -20,7 +20,7 @@ from evalkit.baseline import HASH_CHARS, STRICT, Baseline, mark, score_bit
 from evalkit.chances import loss_words
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import acceptance_fingerprint
-from evalkit.formats import points
+from evalkit.formats import points, points_interval
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, combine, decide, what_would_tell
 from evalkit.gate.demands import demand
 from evalkit.gate.limits import GateSpec
@@ -80,7 +80,7 @@ def accuracy_of_repeats(runs: Sequence[Run], baseline: Baseline, spec: GateSpec)
     found = f"{STRICT} {mean.mean:.4f} in {repeats} repeats of {n} questions"
     words = (
         f"{found} against baseline {before.mean():.4f} ({int(before.sum())}/{n}): {points(difference)}, "
-        f"{100 * level:g} % {points(span.low)} .. {points(span.high)}, "
+        f"{100 * level:g} % {points_interval(span.low, span.high)}, "
         f"{loss_words(outcome, test.p_above, test.p_below, f'{100 * margin:g} pt')}; variance within a question "
         f"{within}; run-to-run sd {100 * varies.sd:.2g} pt, {100 * (varies.expected_sd or 0):.2g} pt of it expected "
         "from single answers"

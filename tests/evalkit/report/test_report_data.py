@@ -142,25 +142,6 @@ def test_the_worst_of_two_verdicts_on_one_run_is_shown(tmp_path: Path) -> None:
     assert found[0] is not None and found[0].verdict.outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize(("change", "labels"), [
-    ({"cell": ({"max_batch": 1}, {"max_batch": 64})}, ["K=7 nvfp4 batch 1", "K=7 nvfp4 batch 64"]),
-    ({"cell": ({"tp": 1}, {"tp": 4})}, ["K=7 nvfp4 TP 1", "K=7 nvfp4 TP 4"]),
-    ({"cell": ({"server": {"concurrency": 1, "tp": 2}}, {"server": {"concurrency": 64, "tp": 2}})},
-     ["K=7 nvfp4 concurrency 1", "K=7 nvfp4 concurrency 64"]),
-    ({"fingerprint": ({"mode": "thinking_on"}, {"mode": "thinking_off"})},
-     ["K=7 nvfp4 thinking on", "K=7 nvfp4 thinking off"]),
-    ({"cell": ({"max_batch": 64}, {"server": {"concurrency": 64, "tp": 1}})}, ["K=7 nvfp4 #1", "K=7 nvfp4 #2"]),
-])  # fmt: skip
-def test_labels_say_how_runs_were_served_where_that_differs(
-    change: dict[str, tuple[dict[str, Any], ...]], labels: list[str]
-) -> None:
-    """Accepted length by concurrency, TP or thinking is read off a sweep's page, whose rows have these labels."""
-    run = make_run(4, cell={**make_run(1).cell, "quant": "nvfp4"})
-    ((part, values),) = change.items()
-    runs = [replace(run, id=f"r{i}", **{part: {**getattr(run, part), **more}}) for i, more in enumerate(values)]
-    assert [s.label for s in report_subjects([(r, None) for r in runs])] == labels
-
-
 def test_by_draft_counts_what_was_judged() -> None:
     """Two samples counted by hand: a block of 3 all kept; one cut by a stop after 1 draft; one that keeps 0."""
     run = make_run(2, 3)
@@ -179,3 +160,22 @@ def test_intervals_of_the_runs_are_numbers_in_two_columns(pair: list[Subject], t
             assert row[f"{name} low"] < row[name] < row[f"{name} high"]
     correct, n = pair[0].scored
     assert rows[0]["strict-match"] == pytest.approx(correct / n)
+
+
+@pytest.mark.parametrize(("change", "labels"), [
+    ({"cell": ({"max_batch": 1}, {"max_batch": 64})}, ["K=7 nvfp4 batch 1", "K=7 nvfp4 batch 64"]),
+    ({"cell": ({"tp": 1}, {"tp": 4})}, ["K=7 nvfp4 TP 1", "K=7 nvfp4 TP 4"]),
+    ({"cell": ({"server": {"concurrency": 1, "tp": 2}}, {"server": {"concurrency": 64, "tp": 2}})},
+     ["K=7 nvfp4 concurrency 1", "K=7 nvfp4 concurrency 64"]),
+    ({"fingerprint": ({"mode": "thinking_on"}, {"mode": "thinking_off"})},
+     ["K=7 nvfp4 thinking on", "K=7 nvfp4 thinking off"]),
+    ({"cell": ({"max_batch": 64}, {"server": {"concurrency": 64, "tp": 1}})}, ["K=7 nvfp4 #1", "K=7 nvfp4 #2"]),
+])  # fmt: skip
+def test_labels_say_how_runs_were_served_where_that_differs(
+    change: dict[str, tuple[dict[str, Any], ...]], labels: list[str]
+) -> None:
+    """Accepted length by concurrency, TP or thinking is read off a sweep's page, whose rows have these labels."""
+    run = make_run(4, cell={**make_run(1).cell, "quant": "nvfp4"})
+    ((part, values),) = change.items()
+    runs = [replace(run, id=f"r{i}", **{part: {**getattr(run, part), **more}}) for i, more in enumerate(values)]
+    assert [s.label for s in report_subjects([(r, None) for r in runs])] == labels
