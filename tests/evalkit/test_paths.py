@@ -128,7 +128,7 @@ def test_the_record_says_which_path_served(tmp_path_factory: pytest.TempPathFact
     assert rows["Mono"].startswith(f"{100 * mono_share(wide):.1f} % of ") and "refused rows " in rows["Mono"]
     assert rows["graph sizes"].endswith("0 padding rows") or "hits" in rows["graph sizes"]
     assert "Mono" in dict(run_rows(good)) and re.search(r"Mono +100\.0 %", run_text(good))
-    assert max(map(len, run_text(wide).splitlines())) <= 80
+    assert max(map(len, run_text(wide, 80).splitlines())) <= 80
 
 
 def mono_share(run: Run) -> float:
