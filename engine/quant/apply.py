@@ -130,7 +130,8 @@ def quantise_module(
         else:
             rows = packed_rows(module, layer.path)[: len(layer.parts) // len(weight)]
             amax = getattr(owner, f"{last}_amax", [None] * len(weight))
-            new = QuantExperts([make(w, packed=rows, row_amax=a) for w, a in zip(weight, amax, strict=True)])
+            made = (make(w, packed=rows, row_amax=a) for w, a in zip(weight, amax, strict=True))
+            new = QuantExperts(made, len(weight))
         delattr(owner, last)  # a parameter gives way to no module
         setattr(owner, last, new)
 

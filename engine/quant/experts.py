@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from engine import kernels
@@ -24,28 +23,35 @@ class QuantExperts(nn.ModuleList):
     a row], which cost nothing beside them, and no layer keeps a decoded copy. least: rows of the smallest tile.
     """
 
-    def __init__(self, layers: Sequence[QuantLinear]) -> None:
-        super().__init__(layers)
-        first = layers[0]
+    def __init__(self, layers: Iterable[QuantLinear], count: int) -> None:
+        """layers: `count` of them; made one by one, each gives its tensors up before the next takes memory."""
+        super().__init__()
+        for i, layer in enumerate(layers):
+            if not i:
+                self._begin(layer, count)
+            self.append(layer)
+            self._join(i, layer)
+
+    def _begin(self, first: QuantLinear, count: int) -> None:
         is_mx = first.format.name in MX
         self.kernels, self.op = first.kernels, "ptpc_experts" if first.is_ptpc else "mx_experts" if is_mx else ""
         self.fused, self.least = first.fused or (is_mx and self.kernels.triton), 16 if is_mx else 64
-        self._stack()
+        if self.fused:
+            self.codes, self.scales = (t.new_empty(count, *t.shape) for t in (first.codes, first.scales))
 
-    def _stack(self) -> None:
-        """Make the layers' tensors parts of one."""
-        if not self.fused:
-            return
-        layers = [cast(QuantLinear, layer) for layer in self]
-        self.codes = torch.stack([layer.codes for layer in layers])
-        self.scales = torch.stack([layer.scales for layer in layers])
-        for layer, codes, scales in zip(layers, self.codes, self.scales, strict=True):
-            layer.codes, layer.scales, layer.cached = codes, scales, None
+    def _join(self, i: int, layer: QuantLinear) -> None:
+        """Make the layer's tensors parts of those of all."""
+        if self.fused:
+            self.codes[i], self.scales[i] = layer.codes, layer.scales
+            layer.codes, layer.scales, layer.cached = self.codes[i], self.scales[i], None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> QuantExperts:
         """As nn.Module's, which moves each layer's tensors by themselves."""
         super()._apply(fn, recurse)
-        self._stack()
+        layers = [cast(QuantLinear, layer) for layer in self]
+        self._begin(layers[0], len(layers))
+        for i, layer in enumerate(layers):
+            self._join(i, layer)
         return self
 
     def grouped(self, x: Tensor, groups: Groups) -> Tensor:

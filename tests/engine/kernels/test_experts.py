@@ -164,7 +164,7 @@ def quantised(
         stack = getattr(moe, name).detach()
         delattr(moe, name)
         layers = [QuantLinear(w, format, act=act, options=options, kernels=made) for w in stack]
-        setattr(moe, name, QuantExperts(layers))
+        setattr(moe, name, QuantExperts(layers, len(layers)))
     return moe
 
 
