@@ -61,7 +61,7 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     rows.append(("samples", f"{len(run.samples)} of {run.task_size}" if len(run.samples) < run.task_size
                  else f"{len(run.samples)}"))  # fmt: skip
     if run.stopped:
-        rows.append(("stopped early", run.stopped))
+        rows.append(("stopped early", f"{run.stopped}{_spared(run)}"))
     rows.append(("truncated", str(sum(s.finish_reason == "length" for s in answered))))
     rows.append(("failed", str(len(run.samples) - len(answered))))
     speed = text.speed(run.output_tokens, run.seconds, plain=True) if run.seconds else "-"
@@ -70,6 +70,12 @@ def run_rows(run: Run) -> list[tuple[str, str]]:
     spent = f"  ({minutes(run.seconds * gpus)} GPU-minutes on {gpus} GPU{'s' if gpus > 1 else ''})" if gpus else ""
     rows.append(("time", f"{run.seconds:.1f} s{spent}"))
     return rows
+
+
+def _spared(run: Run) -> str:
+    """What ending early saved, at the speed of the samples that were asked."""
+    n = len(run.samples)
+    return f"; about {run.seconds * (run.expected - n) / n:.0f} s not spent" if 0 < n < run.expected else ""
 
 
 def path_rows(run: Run) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.checkpoint import TOKENIZER_FILES, checkpoint_hash, sha256_files
-from evalkit.config import ROOT, Cell
+from evalkit.config import ROOT, Cell, resolve_task, task_names
 from evalkit.fingerprint import ASKED, docs_sha, sha256_json, verify_facts
 from evalkit.servers.identity import PROTOCOL, weights
 
@@ -96,6 +96,7 @@ def collect(cell: Cell, *, settings: Mapping[str, str], files: Mapping[str, Any]
         "platform": platform.platform(),
         **({"driver": driver} if (driver := gpu_driver()) else {}),
         "image": settings.get("image", ""),
+        **({"task_path": str(resolve_task(cell.task))} if cell.task not in task_names() else {}),
         "target_path": str(engine.model),
         "draft_path": str(engine.draft_path or ""),
         "data": dict(files),

@@ -124,9 +124,12 @@ def test_every_script_can_be_parsed_and_what_it_starts_exists(path: Path) -> Non
             assert set(words.removeprefix("-C evalkit").split()) <= targets, words
         for local in re.findall(r"(?:^|\s)(\.ci/\w+)", text):
             assert os.access(ROOT / local, os.X_OK)
-        for group, name in re.findall(r"(?:bin/evalkit|evalkit\.cli|\"\$EVALKIT\") (\w+) ?([a-z]*)", text):
+        started_here = re.findall(r"(?:bin/evalkit|evalkit\.cli|\"\$EVALKIT\") (\w+) ?([a-z]*)", text)
+        known = set()  # of a script with two commands, the options of both
+        for group, name in started_here:
             command = commands.get(f"evalkit {group} {name}") or commands[f"evalkit {group}"]
-            known = {word for p in command.params for word in (*p.opts, *p.secondary_opts)}
+            known |= {word for p in command.params for word in (*p.opts, *p.secondary_opts)}
+        for group, name in started_here:
             started = text[text.index(f"{group} {name}".strip()) :] if path.stem == "heavy" else text
             asked = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", started))
             assert asked <= known | {"--paginate", "--slurp", "--quiet", "--constraint"}, asked - known
@@ -170,6 +173,7 @@ GATE = {
     "BASELINE": "",
     "GOLDEN": "",
     "MARGIN": "",
+    "DAYS": "",
     "OUTPUT": "o",
     "EVALKIT": "./evalkit",
 }
@@ -185,8 +189,36 @@ def test_the_action_ends_as_the_gate_does(tmp_path: Path, code: int, outcome: st
     assert done.returncode == code
     assert (tmp_path / "out").read_text() == f"outcome={outcome}\nexit-code={code}\n"
     asked = (tmp_path / "asked").read_text()
-    assert asked.startswith("[gate][--runs-dir][runs]") and asked.endswith(f"[--margin][0.02][--][a][{hostile}]")
+    assert asked.startswith("[gate][--json]") and asked.endswith(
+        f"[--runs-dir][runs][--margin][0.02][--][a][{hostile}]"
+    )
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(("code", "days", "made"), [(0, "7", True), (0, "", False), (3, "7", False)])
+def test_the_action_certifies_a_pass_where_it_is_asked_to_and_keeps_no_old_certificate(
+    tmp_path: Path, code: int, days: str, made: bool
+) -> None:
+    """The stand-in writes what evalkit would: a verdict, then the certificate of run `new`."""
+    body = f"""printf "[%s]" "$@" >> asked; echo >> asked
+if [ "$1" = gate ]; then mkdir -p o; touch o/verdict.json; exit {code}; fi
+sleep 0.05; echo new > runs/new/certificate.json"""
+    stand_in(tmp_path / "evalkit", body)
+    for name in ("new", "old"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "certificate.json").write_text("old")
+    os.utime(tmp_path / "runs" / "old" / "certificate.json", (0, 0))
+    env = GATE | {"RUNS": "new", "MARGIN": "0.02", "DAYS": days, "EVALKIT_CERTIFICATE_KEY": "k" * 16}
+    done = run_script(script(ACTION, "Gate"), tmp_path, **env)
+    assert done.returncode == code, done.stderr
+    asked = (tmp_path / "asked").read_text().splitlines()
+    kept = tmp_path / "o" / "certificates"
+    assert [p.name for p in kept.glob("*")] == (["new.json"] if made else []) and len(asked) == 1 + made
+    if made:
+        assert (kept / "new.json").read_text() == "new\n"
+        assert asked[1] == ("[certificate][make][--days][7][--runs-dir][runs][--margin][0.02]"
+                            "[--key-env][EVALKIT_CERTIFICATE_KEY][--][new]")  # fmt: skip
+        assert "k" * 16 not in asked[1]
 
 
 def test_the_action_takes_every_stored_run_and_none_is_an_error(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from engine.errors import EngineError
-from evalkit.config import DEFAULT_BATCH, DRAFTS, TARGETS, band_batch, band_mono
+from evalkit.config import DEFAULT_BATCH, DRAFTS, TARGETS, band_batch, band_interval, band_mono
 from evalkit.errors import EvalkitError
 from evalkit.records import Run
 from evalkit.report import text
@@ -20,7 +20,7 @@ FLAGS = {  # of `evalkit run`, with their defaults; a value that is the default 
     "limit": 0, "shots": None, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_tokens": 0, "seed": 0,
     "batch": DEFAULT_BATCH, "threads": 0, "tp": 1, "device": "auto", "online_quant_config": "",
     "verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0,
-    "mono": "off", "graphs": "off", "kernels": "auto",
+    "mono": "off", "graphs": "off", "kernels": "auto", "prefill_decode_interval": 0, "prefill_delayer": "",
 }  # fmt: skip
 SERVER = {  # of a stored ServerSpec: the option where it isn't the field's own name
     "program": "server-program", "args": "server-arg", "env": "server-env", "remote_code": "trust-remote-code",
@@ -37,6 +37,7 @@ def words(run: Run) -> list[str]:
     if recorded:
         return _split(recorded)
     cell = dict(run.cell)
+    cell["task"] = run.provenance.get("task_path") or cell.get("task", "")  # of a task of one's own, which has no name
     named = cell.get("target") in TARGETS
     cell["model"] = cell.get("target") if named else cell.get("model", cell.get("target"))
     if cell.get("draft") not in DRAFTS and cell.get("draft_path"):
@@ -58,9 +59,11 @@ def words(run: Run) -> list[str]:
 
 
 def _of_band(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """What --batch and --mono are where nobody says: a preset of a band has its own."""
+    """What --batch, --mono and the delayer's interval are where nobody says: a preset of a band has its own."""
+    quant, interval = str(cell.get("quant")), "prefill_decode_interval"
     try:
-        return {"batch": band_batch(str(cell.get("quant"))), "mono": band_mono(str(cell.get("quant")))}
+        own = {} if "server" in cell else {interval: band_interval(quant)}
+        return {"batch": band_batch(quant), "mono": band_mono(quant), **own}
     except (EngineError, EvalkitError):  # a quant mode that is none: the run's own page shows it
         return {}
 

@@ -25,6 +25,10 @@ specification, and in the checkout. Examples: `docs/examples/`.
   named to them (`--baseline`, `--golden`); without, a task that ships no baseline, or data of your own, is inconclusive
   and says what to record.
 - Runs are comparable when their fingerprints agree; a mismatch compares nothing and prints each field with both values.
+- A known loss that is lived with for a while is a cell's `waiver`: an owner, a reason, a last day, and the wider margin
+  at which the same tests are asked until then. It passes nothing that was not shown.
+- Many faults need a batch or a layout to be seen: `twin: batch=1` or `tp=2` with `checks: [layout]` and `--run-missing`
+  makes the cell's setting a second time so laid out, and asks for the same texts.
 """
 
 

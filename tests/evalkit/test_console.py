@@ -41,6 +41,12 @@ def test_brackets_and_colons_of_a_run_are_printed_as_they_are(quant: str) -> Non
         assert quant in got.get()
 
 
+def test_a_run_that_stopped_early_says_what_that_saved() -> None:
+    run = make_run(10, seconds=20.0, stopped="failure after 10 of 40 questions", expected=40, task_size=40)
+    assert dict(run_rows(run))["stopped early"] == "failure after 10 of 40 questions; about 60 s not spent"
+    assert dict(run_rows(replace(run, samples=())))["stopped early"] == "failure after 10 of 40 questions"
+
+
 def test_every_console_of_the_product_is_one_that_prints_text_as_it_is() -> None:
     made = {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")

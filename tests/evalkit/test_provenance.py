@@ -104,3 +104,12 @@ def test_collect_names_versions_and_machine(checkpoints):
     found = provenance.collect(cell, settings=SETTINGS, files={})
     assert found["versions"]["lm-eval"] and found["versions"]["python"] and found["threads"] == 1
     assert found["cpu"] and len(found["code"]) == 64 and found["started"].endswith("+00:00")
+
+
+def test_the_file_of_a_task_of_one_s_own_is_recorded(checkpoints, tmp_path):
+    def told(task):
+        cell = Cell.make(model=str(checkpoints / "target"), draft=str(checkpoints / "draft"), task=task)
+        return provenance.collect(cell, settings=SETTINGS, files={}).get("task_path")
+
+    (tmp_path / "mine.yaml").write_text("task: mine\n")
+    assert told(str(tmp_path / "mine.yaml")) == str(tmp_path / "mine.yaml") and told("gradeschool") is None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from evalkit.config import Cell
 from evalkit.errors import EvalkitError
 from evalkit.records import Run, Stopping
 from evalkit.report import again
+from evalkit.servers.spec import ServerSpec
 from tests.evalkit.report.makers import make_run
 
 
@@ -36,6 +38,8 @@ def cell_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Cell:
     [
         "--k 3 --quant fp8 --mono require --batch 2 --graphs atom --kernels twin --tp 2 --max-tokens 50 --seed 4",
         "--quant m31flash-c1-4 --batch 64 --mono off",
+        "--quant m31flash-c1-4 --prefill-decode-interval 0",
+        "--prefill-decode-interval 8",
         "--quant m31flash-c8-16",
         "--engine vllm --model org/name --k 7 --quant fp8 --tp 4 --draft-model org/draft --server-arg=--a=b c "
         "--server-arg --enforce-eager --server-env X=1 --graph-sizes 1,2 --trust-remote-code --start-timeout 9",
@@ -68,3 +72,18 @@ def test_a_run_that_stops_early_and_one_with_a_secret_say_so_in_their_command(mo
     secret = replace(run, cell=cell_of(words, monkeypatch).to_json())
     assert "s3" not in again.reproduce(secret) and "s4" not in again.reproduce(secret)
     assert "# *** stands for a value that is secret and not stored: put it in" in again.reproduce(secret)
+
+
+def test_a_task_of_one_s_own_is_given_by_its_file() -> None:
+    run = make_run(3)
+    made = replace(run, cell={**run.cell, "task": "mine"}, provenance={**run.provenance, "task_path": "/t/mine.yaml"})
+    assert "--task /t/mine.yaml " in again.command(made)
+    assert "# /t/mine.yaml is a path of the machine that ran this" in again.reproduce(made).splitlines()
+
+
+def test_every_part_of_a_setting_has_its_option_here() -> None:
+    """A new one that is forgotten would be dropped from the command in silence."""
+    asked = set(inspect.signature(Cell.make).parameters)
+    assert asked - set(again.FLAGS) == {"prefix_cache", "stop_early", "server"}, "these have their own lines"
+    known = {f.name for f in fields(ServerSpec)}
+    assert set(again.SERVER) | set(again.NO_OPTION) <= known
