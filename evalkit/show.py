@@ -93,7 +93,7 @@ def _positions(run: Run, found: AcceptanceStats, width: int) -> str:
     ]  # fmt: skip
     columns = ("j", "steps", "S_j", "95 % band", "judged", "kept", "95 % band")
     words = "by position: survival S_j of all steps; kept: of the blocks judged at j, where all drafts before were kept"
-    notes = ["bands hold for all j at once", cut_words(found)]
+    notes = [*(["bands hold for all j at once"] if found.by_step else []), cut_words(found)]
     return "\n".join([
         fold(words, width, later="  "), table(columns, rows, "rrrrrrr", width, indent=2),
         *(fold(note, width, "  ", "  ") for note in notes),

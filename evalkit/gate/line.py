@@ -33,5 +33,8 @@ def _length_part(check: Check | None) -> str:
     x = check.numbers
     if "ratio" not in x:
         return f"AL {x['accepted_length']:.2f} vs no comparable golden"
-    limits = f"({interval(*x['interval'], 3)})" if x["interval"] else "(unbounded)"
+    limits = "(unbounded)"
+    if x["interval"]:
+        low, high = x["interval"]
+        limits = f"({interval(low, high, 3)})"
     return f"AL {x['accepted_length']:.2f} vs golden {x['golden']:.2f}: ratio {x['ratio']:.3f} {limits}"

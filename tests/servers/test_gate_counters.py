@@ -162,7 +162,9 @@ def test_counters_are_shown_by_position_without_a_band():
     first, *_ = counted_positions(of_run(run))
     assert (first.survival, first.survival_band) == (of_run(run).survival[0], None)
     shown = run_text(run)
-    assert "by position" in shown and f"  1  {first.steps:>6}  {first.survival:.4f}" in shown
+    row = next(line.split() for line in shown.splitlines() if line.split()[:1] == ["1"])
+    assert "by position" in shown and row[:4] == ["1", str(first.steps), f"{first.survival:.4f}", "none"]
+    assert "bands hold" not in shown
     assert "by tokens of the answer" not in shown and "0 at a stop" not in shown
 
 

@@ -72,7 +72,7 @@ def test_a_reason_has_number_interval_and_margin_however_long_its_message() -> N
     accuracy = next(r for r in reasons if r.startswith("accuracy: "))
     length = next(r for r in reasons if r.startswith("accepted length: "))
     spread = next(r for r in reasons if r.startswith("accepted drafts distribution: "))
-    assert all(word in accuracy for word in ("strict-match 0.", "interval -22.1 .. -11.1 pt (90 %)", "margin 1 pt"))
+    assert all(word in accuracy for word in ("strict-match 0.", " pt, interval -", "pt (90 %), margin 1 pt"))
     assert "tokens a step lost, interval at most 0." in spread and "margin 0.275 tokens; about 360 documents" in spread
     assert all(word in length for word in ("4.035 against golden 5.500", "90 % 0.714 .. 0.754", "a loss over 5 %"))
 
