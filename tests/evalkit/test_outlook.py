@@ -62,7 +62,9 @@ def test_a_plan_without_power_says_so_and_what_would_do(n: int, margin: float, p
 
 
 def test_a_subset_and_a_baseline_that_does_not_fit_are_told_before_the_run() -> None:
-    assert "8 of the task's 1319 questions: such a run can fail, it can never pass" in said(8, of=head(8, 1319))
+    part = said(8, of=head(8, 1319))
+    assert "8 of the task's 1319 questions: such a run can fail, it can never pass" in part
+    assert "show a loss of" in part and "passes the margin" not in part
     assert "no baseline to compare with, so the verdict can fail and not pass" in said(baseline=None)
     assert "another setting (target_sha other / t)" in said(baseline=baseline(1319, target_sha="other"))
     assert "1300 of 1319 prompts are the same" in said(baseline=baseline(1300))
