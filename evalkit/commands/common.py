@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from evalkit.errors import EvalkitError
+from evalkit.waiting import wait_briefly
 
 if TYPE_CHECKING:
     from evalkit.config import Cell
@@ -21,6 +23,8 @@ def run_with_progress(
     alpha: float | None = None,
 ) -> Run:  # fmt: skip
     """Runs a cell to its end, showing how it goes on; after Ctrl-C or SIGTERM it says what is kept, and exits."""
+    if cell.server is None:  # whose own threads are its own affair
+        wait_briefly(os.environ)
     try:
         from evalkit.interrupts import Interrupted
         from evalkit.progress import Progress

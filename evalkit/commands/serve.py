@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from evalkit.commands import options as opt
+from evalkit.waiting import wait_briefly
 
 
 def serve(
@@ -41,6 +43,7 @@ def serve(
         name=name or cell.target, host=host, port=port, api_key=key_from(api_key_env), max_queue=max_queue,
         max_body=max_body_mb * MB, drain_seconds=drain_seconds, chat_template=check_template(chat_template),
     )  # fmt: skip
+    wait_briefly(os.environ)
     from evalkit.serve import server
 
     server.run(cell, settings)
