@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import Completion, runner
+from engine import Completion
 from engine.confidence import verified
 from engine.errors import EngineError
 from engine.kernels import Kernels
@@ -184,6 +184,6 @@ def test_the_rule_asked_for_decides(tiny: Tiny, monkeypatch: pytest.MonkeyPatch,
     def never(*args: Any, **words: Any) -> Any:
         raise AssertionError(other)
 
-    monkeypatch.setattr(runner if other == "accept_block" else Kernels, other, never)
+    monkeypatch.setattr(Kernels, other, never)
     ask = requests(prompts(4), max_tokens=12, temperature=1.0)
     assert all(c.token_ids for c in tiny.llm(k=4, verify=verify).generate(ask))
