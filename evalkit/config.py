@@ -137,11 +137,14 @@ class Cell:
         if server is not None and (mono, graphs, kernels) != ("", "off", "auto"):
             raise EvalkitError("--mono, --graphs and --kernels are of the built-in engine",
                                "leave them away, or use --server-arg")  # fmt: skip
-        if server is not None and (prefill_decode_interval is not None or prefill_delayer):
-            raise EvalkitError("--prefill-decode-interval and --prefill-delayer are of the built-in engine",
-                               "use --server-arg or --server-env")  # fmt: skip
+        delayed = server is None or (server.engine == "atom" and not server.base_url)
+        if (prefill_decode_interval is not None and not delayed) or (prefill_delayer and server is not None):
+            raise EvalkitError(
+                "--prefill-decode-interval is of the built-in engine and of an ATOM that is started, --prefill-delayer "
+                "of the built-in engine", "use --server-arg or --server-env"
+            )  # fmt: skip
         if prefill_decode_interval is None:
-            prefill_decode_interval = band_interval(quant) if server is None else 0
+            prefill_decode_interval = band_interval(quant) if delayed else 0
         if server is None:
             target, model_path = resolve_target(model)
             name, spec = resolve_draft(draft)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from engine.mode import AUTO, QuantMode
 from evalkit.servers.counters import HISTOGRAM
-from evalkit.servers.profile import Profile
+from evalkit.servers.profile import Asked, Profile
 from evalkit.servers.prometheus import PageMap
 from evalkit.servers.spec import ServerSpec
 
@@ -33,13 +35,50 @@ def launch(cell: Cell, spec: ServerSpec, *, model: str, name: str, method: str) 
     return out
 
 
+KV = ("bf16", "fp8")  # values of --kv_cache_dtype in the public tree
+INDEX = ("bf16", "fp8", "fp4")
+WEIGHTS = ("ptpc_fp8", "mxfp8", "mxfp4")  # formats of --online_quant_config that a quant mode can name
+# what the published MiniMax-M3.1-Flash recipe leaves as it was loaded
+EXCLUDED = ("lm_head", "model.embed_tokens", "vision_tower", "multi_modal_projector", "patch_merge_mlp",
+            "*block_sparse_moe")  # fmt: skip
+INTERVAL = "ATOM_PREFILL_DECODE_INTERVAL"
+
+
+def asked(cell: Cell) -> Asked:
+    """A quant mode family by family: KV and index caches, and weights quantised after loading; the prefill delayer's
+    interval is a variable."""
+    mode = QuantMode.parse(cell.quant, AUTO)
+    out: list[str] = []
+    unknown: dict[str, str] = {}
+    for option, name, value, known in (
+        ("--kv_cache_dtype", "kv", mode.kv, KV), ("--index-cache-dtype", "index", mode.index, INDEX),
+    ):  # fmt: skip
+        if value in known:
+            out += [option, value]
+        elif value != AUTO:
+            unknown[f"{name}={value}"] = option
+    if mode.kv_layers or (mode.kv_dense, mode.kv_draft) != (AUTO, AUTO):
+        unknown["KV formats of single layers"] = "--kv_cache_dtype"
+    if config := cell.engine.online_quant_config:
+        out += ["--online_quant_config", config]
+    elif mode.w in WEIGHTS:
+        values = {"global_quant_config": mode.w, "exclude_layer": list(EXCLUDED)}
+        out += ["--online_quant_config", json.dumps(values)]
+    elif mode.w not in (AUTO, "bf16"):
+        unknown[f"w={mode.w}"] = "--online_quant_config"
+    interval = cell.engine.prefill_decode_interval
+    return Asked(options=tuple(out), variables={INTERVAL: str(interval)} if interval else {}, unknown=unknown)
+
+
 def setting(flags: Mapping[str, str]) -> dict[str, str]:
     """K, method and format of the KV cache, where a page tells them."""
     out = {"k": flags["num_speculative_tokens"]} if "num_speculative_tokens" in flags else {}
     if flags.get("method") in PROFILE.methods:
         out["method"] = flags["method"]
-    if (kv := flags.get("kv_cache_dtype")) in ("bf16", "fp8"):
+    if (kv := flags.get("kv_cache_dtype")) in KV:
         out["kv"] = kv
+    if (index := flags.get("index_cache_dtype")) in INDEX:
+        out["index"] = index
     return out
 
 
@@ -60,8 +99,14 @@ PROFILE = Profile(
         available="atom:metrics_snapshot_available",
     ),
     json_page="/debug/mtp_stats",
-    quant={"bf16": ("--kv_cache_dtype", "bf16"), "fp8": ("--kv_cache_dtype", "fp8", "--index-cache-dtype", "fp8")},
-    quant_options=("--kv_cache_dtype", "--kv-cache-dtype", "--index-cache-dtype", "--index_cache_dtype"),
+    asked=asked,
+    quant_options=(
+        "--kv_cache_dtype",
+        "--kv-cache-dtype",
+        "--index-cache-dtype",
+        "--index_cache_dtype",
+        "--online_quant_config",
+    ),
     forcing=("--spec-decode-acceptance-length", "--spec-decode-acceptance-rate"),
     variables=("ATOM_", "AITER_"),
     setting=setting,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from evalkit.errors import EvalkitError
 from evalkit.servers.process import Process, free_port, start
-from evalkit.servers.profile import Profile, refuse_forced
+from evalkit.servers.profile import Profile, asked_of, refuse_forced
 from evalkit.servers.spec import ServerSpec
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def command(cell: Cell, spec: ServerSpec, profile: Profile) -> list[str]:
     out = profile.launch(cell, spec, model=model, name=served_name(cell), method=method)
     if out[0] == "python":
         out[0] = sys.executable
-    return [*out, *profile.quant.get(cell.quant, ()), *spec.args]
+    return [*out, *asked_of(cell, profile).options, *spec.args]
 
 
 def _need(module: str, profile: Profile) -> None:
@@ -56,7 +56,7 @@ def environment(spec: ServerSpec, profile: Profile, base: Mapping[str, str] | No
 def launch(cell: Cell, spec: ServerSpec, profile: Profile, log: Path) -> tuple[Process, ServerSpec]:
     """Starts the server of a cell; gives the process and the spec with its address. It is not ready yet."""
     spec = replace(spec, port=spec.port or free_port(spec.host))
-    env = environment(spec, profile)
+    env = {**asked_of(cell, profile).variables, **environment(spec, profile)}
     words = command(cell, spec, profile)
     if words[:2] == [sys.executable, "-m"] and not spec.program:
         _need(words[2], profile)

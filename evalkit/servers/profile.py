@@ -22,11 +22,22 @@ class Launcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How an engine is asked for a quant mode and what belongs to it: options, variables, and the words of the mode
+    that it isn't known how to ask for, each with the option that would say it."""
+
+    options: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """One engine. `page` maps its Prometheus page, `json_page` names another page with counters.
 
     `quant` gives the options of each quant mode; a mode that is not there can only be set by --server-arg with one of
-    `quant_options`, and a note says that its spelling is not known here. `forcing` are environment variables and
+    `quant_options`, and a note says that its spelling is not known here. `asked` stands in its place where an engine is
+    asked family by family. `forcing` are environment variables and
     options that draw acceptance instead of verifying it: an accuracy run with one of them is refused. `variables` are
     prefixes of those that the engine reads, `settings` names on its own pages that can change an answer: both are
     recorded. `setting` says those in this project's words (see `servers.setting`), where they have a meaning in them.
@@ -43,6 +54,7 @@ class Profile:
     max_k: int = 16
     quant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     quant_options: tuple[str, ...] = ()
+    asked: Callable[[Cell], Asked] | None = None
     forcing: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
@@ -85,20 +97,34 @@ def refuse(cell: Cell, spec: ServerSpec, profile: Profile, method: str) -> list[
             f"{profile.name} has no draft method {method!r} that evalkit knows",
             f"use {', '.join(profile.methods) or 'K=0'}, or start the server and give --base-url",
         )
+    if cell.engine.online_quant_config and profile.asked is None:
+        raise EvalkitError(f"--online-quant-config is of the built-in engine and of ATOM, not of {profile.name}",
+                           "leave it away, or give a checkpoint with such weights")  # fmt: skip
     if cell.k > profile.max_k:
         raise EvalkitError(f"K is {cell.k}, {profile.name} takes up to {profile.max_k}", "lower --k")
     return notes + _quant_notes(cell, spec, profile)
 
 
+def asked_of(cell: Cell, profile: Profile) -> Asked:
+    """How `profile`'s engine is asked for the quant mode of a cell."""
+    if profile.asked is not None:
+        return profile.asked(cell)
+    if cell.quant in profile.quant:
+        return Asked(options=profile.quant[cell.quant])
+    option = profile.quant_options[0] if profile.quant_options else "--OPTION"
+    return Asked(unknown={f"a {cell.quant} KV cache": option})
+
+
 def _quant_notes(cell: Cell, spec: ServerSpec, profile: Profile) -> list[str]:
     given = [a.split("=")[0] for a in spec.args if a.split("=")[0] in profile.quant_options]
-    if cell.quant in profile.quant:
+    unknown = asked_of(cell, profile).unknown
+    if not unknown:
         return [f"--server-arg {a} stands beside --quant {cell.quant}: the last one counts" for a in given]
-    if not given:
-        raise EvalkitError(
-            f"how {profile.name} is asked for a {cell.quant} KV cache is not known here",
-            f"say it: --server-arg={profile.quant_options[0] if profile.quant_options else '--OPTION'}=VALUE",
-        )
+    said = {option.replace("_", "-") for option in given}
+    for what, option in unknown.items():
+        if option.replace("_", "-") not in said and not (profile.asked is None and given):
+            raise EvalkitError(f"how {profile.name} is asked for {what} is not known here",
+                               f"say it: --server-arg={option}=VALUE")  # fmt: skip
     return [f"quant mode {cell.quant} was set by {', '.join(given)} from --server-arg; evalkit cannot tell if it holds"]
 
 

@@ -20,7 +20,7 @@ from evalkit.servers.spec import ENGINES, METHODS
 if TYPE_CHECKING:
     from evalkit.records import Run
 
-OPTIONS = {"k": "--k", "draft": "--draft", "method": "--draft", "quant": "--quant", "kv": "--quant",
+OPTIONS = {"k": "--k", "draft": "--draft", "method": "--draft", "quant": "--quant", "kv": "--quant", "index": "--quant",
            "draft_width": "--draft-width"}  # fmt: skip
 DRAFTING = ("draft", "method", "draft_width", "verify")  # mean nothing where neither side drafts
 
@@ -35,7 +35,8 @@ class Odd:
 
 
 def told_setting(profile: Profile, flags: Mapping[str, str]) -> dict[str, str]:
-    """Of a server's flags, those in this project's words: k, draft, method, quant, kv, draft_width, verify."""
+    """Of a server's flags, those in this project's words: k, draft, method, quant, kv, index, draft_width,
+    verify."""
     return dict(profile.setting(flags)) if profile.setting is not None else {}
 
 
@@ -52,8 +53,9 @@ def differences(profile: Profile, flags: Mapping[str, str], cell: Mapping[str, A
 
 
 def _said(name: str, cell: Mapping[str, Any]) -> str:
-    if name == "kv":
-        return str(_families(str(cell.get("quant", ""))).get("kv", ""))
+    if name in ("kv", "index"):
+        value = str(_families(str(cell.get("quant", ""))).get(name, ""))
+        return "" if value == "auto" else value  # the checkpoint's own, whatever that is
     if name == "method":
         draft = str(cell.get("draft", ""))
         return next((m for m in METHODS if draft.startswith(m)), "")  # a folder's name says nothing of it
@@ -91,7 +93,7 @@ def _word(value: str) -> str:
 
 def untold(profile: Profile, flags: Mapping[str, str], quant: str) -> list[str]:
     """A note where the server does not tell its quant mode."""
-    if {"quant", "kv"} & told_setting(profile, flags).keys():
+    if {"quant", "kv", "index"} & told_setting(profile, flags).keys():
         return []
     return [f"quant mode {quant} is what --quant says; the server does not tell its own"]
 

@@ -62,12 +62,20 @@ def _contents(value: str) -> str:
     return value
 
 
-def variables(spec: ServerSpec, profile: Profile, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables that the engine reads: those given by --server-env, and those of our own with its prefixes."""
+def variables(
+    spec: ServerSpec,
+    profile: Profile,
+    environment: Mapping[str, str] | None = None,
+    asked: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Variables that the engine reads: those given by --server-env, those that the quant mode sets, and those of our
+    own with its prefixes."""
     known = os.environ if environment is None else environment
     inherited = {n: v for n, v in known.items() if profile.variables and n.startswith(profile.variables)}
     given = dict(pair.split("=", 1) for pair in spec.env)
-    return {n: hide_value(f"{n}={v}").partition("=")[2] for n, v in sorted({**inherited, **given}.items())}
+    return {
+        n: hide_value(f"{n}={v}").partition("=")[2] for n, v in sorted({**inherited, **(asked or {}), **given}.items())
+    }
 
 
 def plain(page: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from engine.errors import EngineError
 from evalkit.cli import main
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
-from evalkit.servers.launch import command, environment
-from evalkit.servers.profile import forced_by_server, profile_of, refuse
+from evalkit.servers.launch import command, environment, launch
+from evalkit.servers.profile import asked_of, forced_by_server, profile_of, refuse
 from evalkit.servers.spec import ENGINES, ServerSpec
 
 STARTED = [e for e in ENGINES if e != "openai"]
@@ -73,7 +73,7 @@ def test_k_in_each_engine_s_own_counting():
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    ({"engine": "atom", "quant": "nvfp4"}, "nvfp4 KV cache is not known here"),
+    ({"engine": "atom", "quant": "nvfp4"}, "kv=nvfp4 is not known here"),
     ({"engine": "atom", "draft": "ngram"}, "no draft method 'ngram'"),
     ({"engine": "trtllm", "draft": "dspark"}, "no draft method 'dspark'"),
     ({"engine": "atom", "k": 17}, "takes up to 16"),
@@ -85,6 +85,50 @@ def test_what_an_engine_can_not_do_is_refused_before_it_is_started(words, said):
     with pytest.raises(EvalkitError, match=said) as e:
         refused(made(**words))
     assert e.value.fix and "\n" not in e.value.what
+
+
+def test_atom_is_asked_for_the_recipe_s_bands_family_by_family():
+    """The facts page, sections 0, 3.10 and 6.1: caches by option, weights by online_quant_config, the delayer by a
+    variable; NVFP4's spelling is not public, so it has to be said."""
+    cell = made("atom", quant="m31flash-c1-4", tp=4)
+    words, found = line(cell), asked_of(cell, profile_of("atom"))
+    assert [words[words.index(o) + 1] for o in ("--kv_cache_dtype", "--index-cache-dtype")] == ["fp8", "fp8"]
+    config = json.loads(words[words.index("--online_quant_config") + 1])
+    assert config["global_quant_config"] == "ptpc_fp8" and "*block_sparse_moe" in config["exclude_layer"]
+    assert found.variables == {"ATOM_PREFILL_DECODE_INTERVAL": "20000"} and not found.unknown
+    assert not asked_of(made("atom", quant="m31flash-c8-16"), profile_of("atom")).variables
+    last = made("atom", quant="m31flash-c32-48", args=("--kv_cache_dtype=nvfp4",))
+    assert line(last)[-1] == "--kv_cache_dtype=nvfp4" and "fp4" in line(last) and "ptpc_fp8" in shlex.join(line(last))
+    assert any("set by --kv_cache_dtype" in note for note in refused(last))
+    with pytest.raises(EvalkitError, match="single layers"):
+        refused(made("atom", quant="kv=fp8 kv[draft]=bf16"))
+
+
+def test_what_a_mode_sets_is_in_the_server_s_environment_and_what_a_user_says_wins(monkeypatch, tmp_path):
+    seen = {}
+    monkeypatch.setattr("evalkit.servers.launch.start", lambda words, **more: seen.update(more["env"]))
+    for given, value in (((), "20000"), (("ATOM_PREFILL_DECODE_INTERVAL=7",), "7")):
+        cell = made("atom", quant="m31flash-c1-4", env=given, program="atom", port=1)
+        assert cell.server is not None
+        launch(cell, cell.server, profile_of("atom"), tmp_path / "log")
+        assert seen["ATOM_PREFILL_DECODE_INTERVAL"] == value
+
+
+def test_online_quant_config_is_atom_s_and_refused_elsewhere():
+    own = '{"global_quant_config":"mxfp8"}'
+    cell = Cell.make(model="org/t", k=7, quant="fp8", server=ServerSpec(engine="atom"), online_quant_config=own)
+    assert json.loads(line(cell)[line(cell).index("--online_quant_config") + 1]) == json.loads(own)
+    for engine in ("sglang", "vllm"):
+        other = Cell.make(model="org/t", k=7, quant="bf16", server=ServerSpec(engine=engine), online_quant_config=own)
+        with pytest.raises(EvalkitError, match=f"not of {engine}"):
+            refused(other)
+
+
+def test_the_delayer_s_interval_is_of_an_atom_that_is_started():
+    assert Cell.make(model="o/t", k=7, quant="fp8", server=ServerSpec(engine="atom"), prefill_decode_interval=5)
+    for spec in (ServerSpec(engine="sglang"), ServerSpec(engine="atom", base_url="http://h:1/v1")):
+        with pytest.raises(EvalkitError, match="an ATOM that is started"):
+            Cell.make(model="o/t", k=7, quant="fp8", server=spec, prefill_decode_interval=5)
 
 
 def test_a_setting_whose_spelling_is_not_known_is_given_and_noted():

@@ -39,6 +39,9 @@ def test_variables_of_the_engine_and_those_that_were_given():
     assert told.variables(spec, profile_of("atom"), around) == {
         "ATOM_API_KEY": "***", "ATOM_DISABLE_MMAP": "1", "ATOM_USE_TRITON_MOE": "1", "HF_TOKEN": "***",
     }  # fmt: skip
+    mine, name = {"ATOM_DISABLE_MMAP": "0", "ATOM_USE_TRITON_MOE": "0"}, "ATOM_USE_TRITON_MOE"
+    found = told.variables(spec, profile_of("atom"), around, mine)
+    assert found["ATOM_DISABLE_MMAP"] == "0" and found[name] == "1", "the mode's over our own, --server-env over both"
 
 
 def test_a_page_is_kept_short_and_without_secrets():

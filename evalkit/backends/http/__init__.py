@@ -26,7 +26,7 @@ from evalkit.servers import identity, setting, told
 from evalkit.servers.counters import join
 from evalkit.servers.launch import launch, served_name
 from evalkit.servers.process import Process, wait_ready
-from evalkit.servers.profile import Profile, profile_of, refuse
+from evalkit.servers.profile import Profile, asked_of, profile_of, refuse
 from evalkit.servers.spec import ServerSpec
 
 LOGS = Path("runs") / "servers"
@@ -114,7 +114,9 @@ class Http:
         """What is known of the server's setting: of one that was started here all, else what its pages tell."""
         if self._process is None:
             return told.settings(self._profile, self._found.pages)
-        return told.flags(self._process.command) | told.variables(self._spec, self._profile)
+        return told.flags(self._process.command) | told.variables(
+            self._spec, self._profile, asked=asked_of(self._cell, self._profile).variables
+        )
 
     @property
     def record(self) -> Mapping[str, Any]:
