@@ -67,7 +67,7 @@ def variables(
     profile: Profile,
     environment: Mapping[str, str] | None = None,
     asked: Mapping[str, str] | None = None,
-) -> dict[str, str]:
+) -> dict[str, str]:  # fmt: skip
     """Variables that the engine reads: those given by --server-env, those that the quant mode sets, and those of our
     own with its prefixes."""
     known = os.environ if environment is None else environment
