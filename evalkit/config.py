@@ -6,7 +6,7 @@ A Cell holds an EngineConfig, so K, the quant mode and the draft are defined onc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from engine.config_fields import architecture, read_json
 from engine.eagle3_config import is_eagle3
 from engine.errors import EngineError
 from evalkit.errors import EvalkitError
-from evalkit.servers.spec import ServerSpec
+from evalkit.servers.spec import METHODS, ServerSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "tasks"
@@ -150,12 +150,15 @@ class Cell:
             name, spec = resolve_draft(draft)
         else:
             target, model_path = (model, TARGETS[model]) if model in TARGETS else server_target(model)
-            name, method = server.draft_of(draft)
-            spec = DraftSpec("none" if method == "none" else "external")
+            folder = Path(draft).resolve() if draft not in METHODS and Path(draft).is_dir() else None
+            name, method = (folder.name, _method_of(folder)) if folder else server.draft_of(draft)
+            server = replace(server, method=method)
+            spec = DraftSpec("none" if method == "none" else "external", folder)
         if k is None:
             k = 0 if spec.method == "none" else DEFAULT_K
         if k == 0:
             name, spec = "none", DRAFTS["none"]
+            server = replace(server, method="none") if server else None
         if forced_length and verify not in ("", "forced"):
             raise EvalkitError(f"--verify {verify} with --forced-length {forced_length:g}: forced acceptance verifies "
                                "nothing", "leave out --verify with --forced-length")  # fmt: skip

@@ -18,7 +18,6 @@ from evalkit.gate.repeats import join_repeats
 from evalkit.golden import Curve, Standards
 from evalkit.records import Check, Outcome, Run, Standard, Verdict
 from evalkit.runfile import RUN_FILE, read_json
-from evalkit.servers.spec import METHODS
 from evalkit.store import load_run
 
 if TYPE_CHECKING:
@@ -135,8 +134,8 @@ def golden_place(path: Path, run: Run) -> Path:
     found = [(file, curve) for file, curves in goldens.folder_curves(path).items() for curve in curves]
     draft = str(run.cell.get("draft"))
     method = str(run.cell.get("draft_method", draft))
-    if method == "external":  # a server's, by its name
-        method = next((word for word in METHODS if draft.startswith(word)), draft)
+    if method == "external":  # a server's
+        method = str((run.cell.get("server") or {}).get("method") or draft)
     if any(c.said and not c.said.method and c.said.draft == draft for _, c in found):
         method = draft
     try:

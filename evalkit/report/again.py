@@ -25,7 +25,7 @@ FLAGS = {  # of `evalkit run`, with their defaults; a value that is the default 
 SERVER = {  # of a stored ServerSpec: the option where it isn't the field's own name
     "program": "server-program", "args": "server-arg", "env": "server-env", "remote_code": "trust-remote-code",
 }  # fmt: skip
-NO_OPTION = ("grace", "host")
+NO_OPTION = ("grace", "host", "method")
 STOP_EARLY = {"margin": 0.01, "alpha": 0.05}
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _OURS = "/engine/reference/"  # models that every checkout has

@@ -29,8 +29,10 @@ def weights(cell: Cell) -> dict[str, str]:
         known = f"{cell.engine.model}@{spec.revision}" if spec.revision else cell.target
         target = f"{'revision' if spec.revision else 'served'}:{known}"
         tokenizer = target
-    draft = "none" if not cell.k else f"served:{spec.draft_model or cell.draft}"
-    return {"target_sha": target, "tokenizer_sha": tokenizer, "draft_sha": draft, "draft_method": cell.draft}
+    path = cell.engine.draft_path if cell.k else None
+    draft = checkpoint_hash(path) if path else "none" if not cell.k else f"served:{spec.draft_model or cell.draft}"
+    method = spec.method if path else cell.draft
+    return {"target_sha": target, "tokenizer_sha": tokenizer, "draft_sha": draft, "draft_method": method}
 
 
 def notes(cell: Cell) -> list[str]:

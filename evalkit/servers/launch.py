@@ -24,9 +24,8 @@ OFFLINE = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 def command(cell: Cell, spec: ServerSpec, profile: Profile) -> list[str]:
     """The whole command line. What --server-arg gives comes last, so that it wins."""
     assert profile.launch is not None
-    _, method = spec.draft_of(cell.draft)
     model = str(cell.engine.model)
-    out = profile.launch(cell, spec, model=model, name=served_name(cell), method=method)
+    out = profile.launch(cell, spec, model=model, name=served_name(cell), method=spec.method)
     if out[0] == "python":
         out[0] = sys.executable
     return [*out, *asked_of(cell, profile).options, *spec.args]

@@ -15,7 +15,7 @@ from engine.config import QuantMode
 from engine.errors import EngineError
 from evalkit.errors import EvalkitError
 from evalkit.servers.profile import Profile, profile_of
-from evalkit.servers.spec import ENGINES, METHODS
+from evalkit.servers.spec import ENGINES
 
 if TYPE_CHECKING:
     from evalkit.records import Run
@@ -57,8 +57,7 @@ def _said(name: str, cell: Mapping[str, Any]) -> str:
         value = str(_families(str(cell.get("quant", ""))).get(name, ""))
         return "" if value == "auto" else value  # the checkpoint's own, whatever that is
     if name == "method":
-        draft = str(cell.get("draft", ""))
-        return next((m for m in METHODS if draft.startswith(m)), "")  # a folder's name says nothing of it
+        return str((cell.get("server") or {}).get("method") or cell.get("draft", ""))
     return str(cell.get(name, ""))
 
 

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -49,6 +48,7 @@ class ServerSpec:
     api_key_env: str = "EVALKIT_API_KEY"
     api_key_file: str = ""
     draft_model: str = ""
+    method: str = ""  # how it drafts, one of METHODS; `Cell.make` finds it from the draft
     tp: int = 1
     host: str = "127.0.0.1"
     port: int = 0
@@ -109,12 +109,8 @@ class ServerSpec:
         return found
 
     def draft_of(self, word: str) -> tuple[str, str]:
-        """(name for people, method) of a draft given by method, by a name with a method in it, or by its folder."""
-        if word in METHODS:
-            return word, word
-        if Path(word).is_dir():
-            return Path(word).resolve().name, "dspark"
-        for method in METHODS:
+        """(name for people, method) of a draft given by method, or by a name that begins with one."""
+        for method in (*(m for m in METHODS if m == word), *METHODS):
             if word.startswith(method):
                 return word, method
         raise EvalkitError(f"no draft {word!r}", f"{nearest(word, METHODS)}use {', '.join(METHODS)} or a folder")

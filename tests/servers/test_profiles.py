@@ -12,6 +12,7 @@ from engine.errors import EngineError
 from evalkit.cli import main
 from evalkit.config import Cell
 from evalkit.errors import EvalkitError
+from evalkit.servers import identity
 from evalkit.servers.launch import command, environment, launch
 from evalkit.servers.profile import asked_of, forced_by_server, profile_of, refuse
 from evalkit.servers.spec import ENGINES, ServerSpec
@@ -33,7 +34,7 @@ def line(cell):
 
 def refused(cell):
     assert cell.server is not None
-    method = cell.server.draft_of(cell.draft)[1] if cell.k else "none"
+    method = cell.server.method if cell.k else "none"
     return refuse(cell, cell.server, profile_of(cell.server.engine), method)
 
 
@@ -112,6 +113,25 @@ def test_what_a_mode_sets_is_in_the_server_s_environment_and_what_a_user_says_wi
         assert cell.server is not None
         launch(cell, cell.server, profile_of("atom"), tmp_path / "log")
         assert seen["ATOM_PREFILL_DECODE_INTERVAL"] == value
+
+
+@pytest.mark.parametrize(
+    ("architecture", "method"), [("DSparkDraftModel", "dspark"), ("LlamaForCausalLMEagle3", "eagle3")]
+)
+def test_a_draft_s_folder_says_its_method_whatever_it_is_called(tmp_path, monkeypatch, architecture, method):
+    folder = tmp_path / "draft"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    (folder / "model.safetensors").write_bytes(b"weights")
+    monkeypatch.chdir(tmp_path)
+    for word in (str(folder), "draft"):
+        for spec in (ServerSpec(engine="vllm", draft_model=word), ServerSpec(engine="vllm", base_url="http://h:1/v1")):
+            cell = Cell.make(model="org/t", k=3, quant="bf16", draft=word, server=spec)
+            assert cell.server is not None and (cell.draft, cell.server.method) == ("draft", method)
+            assert cell.engine.draft_path == folder and refused(cell) is not None
+            told = identity.weights(cell)
+            assert told["draft_method"] == method and len(told["draft_sha"]) == 64
+    assert method in line(Cell.make(model="o/t", k=3, quant="bf16", draft="draft", server=ServerSpec(engine="atom")))
 
 
 def test_online_quant_config_is_atom_s_and_refused_elsewhere():

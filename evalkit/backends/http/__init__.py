@@ -37,7 +37,7 @@ def open_http(cell: Cell, *, logs: Path = LOGS) -> Http:
     spec = cell.server
     assert spec is not None
     profile = profile_of(spec.engine)
-    _, method = spec.draft_of(cell.draft) if cell.k else ("none", "none")
+    method = spec.method if cell.k else "none"
     notes = refuse(cell, spec, profile, method) + identity.notes(cell)
     process = None
     if not spec.base_url:
