@@ -21,12 +21,12 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # click's; newer 
 app = typer.Typer(
     help="Evaluate a target with its speculative decoding draft: accuracy, accepted length, verdict.", **PLAIN
 )
-app.command()(run.run)
-app.command()(gate.gate)
-app.command()(report.report)
+app.command(short_help="Run one setting, judge it and write its report.")(run.run)
+app.command(short_help="Judge stored runs, or a specification.")(gate.gate)
+app.command(short_help="Write the HTML report of stored runs.")(report.report)
 app.command("list")(runs.list_runs)
-app.command()(runs.show)
-app.command()(serve.serve)
+app.command(short_help="Show one stored run as text.")(runs.show)
+app.command(short_help="Serve the engine as OpenAI does.")(serve.serve)
 app.add_typer(golden.app, name="golden")
 app.add_typer(baseline.app, name="baseline")
 app.add_typer(certificate.app, name="certificate")

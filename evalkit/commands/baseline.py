@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Baselines: K=0 scores, question by question.", **PLAIN)
 
 
-@app.command("record")
+@app.command("record", short_help="Record a stored K=0 float32 run as baseline.")
 def record(
     which: Annotated[list[str], typer.Argument(help="Runs: folders, or ids.", metavar="RUN...")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file.  [default: in golden/]")] = None,

@@ -13,7 +13,7 @@ from evalkit.errors import EvalkitError
 app = typer.Typer(help="Accuracy catalogues in ATOM's format.", **PLAIN)
 
 
-@app.command("check")
+@app.command("check", short_help="Read catalogues strictly.")
 def check(
     files: Annotated[list[Path], typer.Argument(help="Catalogues.", metavar="FILE...")],
 ) -> None:

@@ -36,7 +36,7 @@ def clock() -> datetime:
     return datetime.now(UTC)
 
 
-@app.command("make")
+@app.command("make", short_help="Judge stored runs and certify each that passes.")
 def make(
     which: opt.RunsOrSpec,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file.  [default: in the run]")] = None,
@@ -62,7 +62,7 @@ def make(
     raise typer.Exit(exit_code(outcome))
 
 
-@app.command("check")
+@app.command("check", short_help="Say whether a certificate allows a setting.")
 def check(
     file: CertificateFile,
     against: Annotated[str | None, typer.Option("--against", help="The run to compare with.", metavar="RUN")] = None,

@@ -24,7 +24,7 @@ def group() -> None:
     """Keeps `plan` a word of its own: a group of one command would be that command."""
 
 
-@app.command("plan")
+@app.command("plan", short_help="Say which jobs an event starts, and why.")
 def plan(
     file: Annotated[Path, typer.Argument(help="GitHub's event payload.", metavar="EVENT")],
     event: Annotated[str, typer.Option("--event", help="The event's name.", envvar="GITHUB_EVENT_NAME")] = "",

@@ -21,7 +21,7 @@ Ks = Annotated[list[str] | None, typer.Option("--k", metavar="K,...", help="Run 
 CurveArg = Annotated[str, typer.Argument(help="A golden file, or its name in golden/.", metavar="FILE|NAME")]
 
 
-@app.command("record")
+@app.command("record", short_help="Record accepted lengths as golden.")
 def record(
     which: RunList = None,
     target: opt.Model = "gradeschool-m3",
@@ -59,7 +59,7 @@ def record(
             golden.record_curve(drafted, path)
 
 
-@app.command("check")
+@app.command("check", short_help="Read golden files strictly.")
 def check(
     files: Annotated[list[Path], typer.Argument(help="Golden files, InferenceX's or ours.", metavar="FILE...")],
 ) -> None:

@@ -104,3 +104,11 @@ def test_a_bug_is_no_verdict(place, capsys, monkeypatch):
     monkeypatch.setattr(run_module, "run_cell", lambda *args, **words: 1 / 0)
     assert main(RUN) == 2
     assert capsys.readouterr().err.startswith("error: ZeroDivisionError: division by zero (at ")
+
+
+def test_the_list_of_commands_is_whole_in_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (["--help"], ["golden", "--help"], ["baseline", "--help"], ["certificate", "--help"], ["ci", "--help"],
+                  ["catalogue", "--help"]):  # fmt: skip
+        assert main(words) == 0
+        assert "..." not in capsys.readouterr().out.partition("Commands:")[2], words
