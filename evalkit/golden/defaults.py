@@ -47,9 +47,8 @@ def judged_as(run: Run, root: Path = GOLDEN_DIR) -> str:
     method, sha = (run.fingerprint.get(key) for key in ("draft_method", "draft_sha"))
     if name in DRAFTS and method is not None and method != DRAFTS[name].method:
         name = ""
-    hashed = isinstance(sha, str) and len(sha) == 64  # else without weights, or a server's, known by what it calls it
-    if not hashed or target not in TARGETS:
-        return name
+    if not isinstance(sha, str) or len(sha) != 64 or target not in TARGETS:
+        return name  # without weights, or a server's, which is known by what it calls it
     if name and (name not in DRAFTS or _recorded(golden_path(target, name, root), sha)):
         return name
     return shipped_draft(method, sha)

@@ -117,3 +117,9 @@ def test_a_length_far_above_golden_is_a_warning(tmp_path: Path) -> None:
         any(n.startswith("warning: accepted length") for n in judge_run(r, golden=path).verdict.notes) for r in runs
     ]
     assert told == [False, True]
+
+
+@pytest.mark.parametrize("name", ["dspark", "eagle3", "ngram"])
+def test_a_k_that_a_golden_lacks_names_its_draft(name: str) -> None:
+    with pytest.raises(EvalkitError, match=rf"evalkit golden record --target gradeschool-m3 --draft {name} --k 4$"):
+        lookup(read_curve(GOLDEN / f"gradeschool-m3_{name}.yaml"), 4)
