@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import MAX_TOP_K
-from engine.config import EngineConfig, QuantMode, nearest
+from engine.config import VERIFY, EngineConfig, QuantMode, nearest
 from engine.config_fields import architecture, read_json
 from engine.eagle3_config import is_eagle3
 from engine.errors import EngineError
@@ -162,6 +162,9 @@ class Cell:
         if forced_length and verify not in ("", "forced"):
             raise EvalkitError(f"--verify {verify} with --forced-length {forced_length:g}: forced acceptance verifies "
                                "nothing", "leave out --verify with --forced-length")  # fmt: skip
+        if verify not in ("", *VERIFY):
+            rules = tuple(rule for rule in VERIFY if rule != "forced")  # which has an option of its own
+            raise EvalkitError(f"unknown verify rule {verify!r}", f"{nearest(verify, rules)}use {' or '.join(rules)}")
         if verify == "forced" and not forced_length:
             raise EvalkitError("--verify forced without a length to draw", "give --forced-length alone")
         engine = EngineConfig(

@@ -70,6 +70,8 @@ def test_a_draft_s_folder_says_its_method(tmp_path):
         ({"batch": 0}, "max_batch is 0"),
         ({"top_k": 2**63, "temperature": 1.0}, "top_k is 9223372036854775808; fix: .* at most 2147483647"),
         ({"verify": "block", "forced_length": 5.0}, "--verify block .*; fix: leave out --verify with --forced-length"),
+        ({"verify_rows": -1}, "verify_rows is -1; fix: give 0 .no limit., or at least 64"),
+        ({"verify": "blok"}, "unknown verify rule 'blok'; fix: did you mean block. use standard or block$"),
         ({"verify": "forced"}, "--verify forced without a length to draw; fix: give --forced-length alone"),
     ],
 )
