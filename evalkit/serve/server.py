@@ -33,6 +33,8 @@ def run(cell: Cell, settings: ServeSettings) -> None:
         if settings.warning:
             print(f"warning: {settings.warning}", file=sys.stderr, flush=True)
         service = make_service(cell, settings)
+        for note in service.notes:
+            print(f"note: {note}", file=sys.stderr, flush=True)
         server = Server(service, listener)
         asyncio.run(server.serve(sockets=[listener]))
     if server.cut:
@@ -73,6 +75,7 @@ def make_service(cell: Cell, settings: ServeSettings, llm: Any = None) -> Servic
         reach=longest_token(cell.engine.model),
         eos=llm.target.cfg.eos_token_ids,
         about=about,
+        notes=getattr(llm, "notes", ()),
     )
 
 

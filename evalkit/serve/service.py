@@ -47,6 +47,7 @@ class Service:
     eos: Sequence[int] = ()
     reach: int = 0  # characters that one token can stand for at most, 0 where nobody knows (bound.py)
     about: Json = field(default_factory=dict)
+    notes: Sequence[str] = ()  # what the engine says of its configuration, for the one who starts it
     draining: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
 
