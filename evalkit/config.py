@@ -80,6 +80,11 @@ class Cell:
             raise EvalkitError(f"temperature is {self.temperature}", "give a number from 0 to 100")
         if not 0.0 < self.top_p <= 1.0:
             raise EvalkitError(f"top_p is {self.top_p}", "give a number above 0 and at most 1")
+        if not self.temperature and (self.top_p != 1.0 or self.top_k):
+            said = [f"{name} is {value}" for name, value, off in (("top_p", self.top_p, 1.0), ("top_k", self.top_k, 0))
+                    if value != off]  # fmt: skip
+            raise EvalkitError(f"{' and '.join(said)} at temperature 0: a greedy answer draws no token",
+                               "leave it away, or give a temperature above 0")  # fmt: skip
         e = self.engine
         if self.server is not None and (e.verify != "standard" or e.scheduled):
             raise EvalkitError("verify rule, forced length and confidences are set for this project's engine only",
@@ -157,6 +162,7 @@ class Cell:
         if k is None:
             k = 0 if spec.method == "none" else DEFAULT_K
         if k == 0:
+            _refuse_of_a_draft(verify, confidence_threshold, verify_rows)
             name, spec = "none", DRAFTS["none"]
             server = replace(server, method="none") if server else None
         if forced_length and verify not in ("", "forced"):
@@ -233,6 +239,16 @@ class Cell:
         if self.limit:
             parts.append(f"n{self.limit}")
         return "-".join("".join(c if c.isalnum() or c in "._" else "-" for c in p).strip("-.") for p in parts)
+
+
+def _refuse_of_a_draft(verify: str, confidence_threshold: float, verify_rows: int) -> None:
+    """K=0 verifies nothing: a rule or confidences that choose drafts contradict it."""
+    odd = [f"--verify {verify}"] if verify == "block" else []
+    odd += [f"--confidence-threshold {confidence_threshold:g}"] if confidence_threshold else []
+    odd += [f"--verify-rows {verify_rows}"] if verify_rows else []
+    if odd:
+        raise EvalkitError(f"{' and '.join(odd)} at K=0: there is no draft to verify",
+                           "leave it away, or give a K of at least 1")  # fmt: skip
 
 
 def band_batch(quant: str) -> int:
