@@ -16,6 +16,7 @@ from evalkit.errors import EvalkitError
 from evalkit.files import write_text
 from evalkit.fingerprint import accuracy_fingerprint
 from evalkit.records import Run
+from evalkit.sameness import COPIED, copy_among
 from evalkit.servers.setting import stored_faults
 from evalkit.views import FLEXIBLE, STRICT
 
@@ -65,6 +66,8 @@ def _variation(runs: Sequence[Run], marks: Mapping[str, Any]) -> Variation | Non
         return None
     if len({run.id for run in runs}) < len(runs):
         raise EvalkitError("the same run is given twice: a copy varies by nothing", "give each run once")
+    if copied := copy_among(runs):
+        raise EvalkitError(f"run {copied[1].id} is a copy of {copied[0].id}: {COPIED}", "give runs made one by one")
     first, table = _baseline_rows(runs[0]), []
     for run in runs:
         rows = _baseline_rows(run)

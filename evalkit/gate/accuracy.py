@@ -102,9 +102,12 @@ def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | No
         )
     if outcome is not PASS and down:
         words += f"; lost {_documents(numbers['lost_documents'])}"
-    return check(
-        outcome, words + what_would_tell(outcome, mde, needed, "questions (or repeats of them: gate --repeats)")
-    )
+    return check(outcome, words + what_would_tell(outcome, mde, needed, _units(run)))
+
+
+def _units(run: Run) -> str:
+    """What more would settle it: a repeat of a greedy run answers the same, and settles nothing."""
+    return "questions (or repeats of them: gate --repeats)" if run.cell.get("temperature") else "questions"
 
 
 def _flipped(pairs: Sequence[tuple[Sample, Row]]) -> dict[str, Any]:

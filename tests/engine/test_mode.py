@@ -101,9 +101,7 @@ def test_hybrids():
     assert QuantMode.parse("fp8", "bf16").kv_formats(sparse=mixed) == ("fp8",) * 3
     with pytest.raises(EngineError, match="names layer 3, the target has 3"):
         QuantMode.parse("kv[3]=fp8").kv_formats(sparse=mixed)
-    with pytest.raises(
-        EngineError, match=r"^quant mode .kv=nvfp4 kv\[0-99\]=fp8. names layer 3, the target"
-    ):
+    with pytest.raises(EngineError, match=r"^quant mode .kv=nvfp4 kv\[0-99\]=fp8. names layer 3, the target"):
         QuantMode.parse("nvfp4 kv[0-99]=fp8").kv_formats(sparse=mixed)
 
 
