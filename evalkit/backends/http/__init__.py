@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,8 @@ class Http:
 
     def _told(self) -> list[str]:
         out = [f"asked on {self.endpoint}, {'with the chat template of the server' if self._chat else 'as plain text'}"]
+        if extra := self._spec.extra():
+            out.append(f"--extra-body added {json.dumps(extra, sort_keys=True)} to every request")
         if self._found.thinks:
             out.append("the model thinks: the task's stops are applied here, after its thinking")
         out += [f"{self._profile.name} does not tell {what}" for what in self._profile.missing]
