@@ -104,3 +104,11 @@ def test_a_golden_of_the_one_is_no_golden_of_the_other(faulty, sums, tmp_path):
     (old,), (new,) = (list(curve_of(r).values["thinking_off"].values()) for r in (plain, added))
     assert differing_marks(old, plain) == [] == differing_marks(new, added)
     assert differing_marks(old, added) == [EXTRA] == differing_marks(new, plain)
+
+
+def test_a_field_that_the_server_refuses_is_named(faulty, sums, tmp_path):
+    server = faulty(refuses=["foo"])
+    with pytest.raises(EvalkitError) as e:
+        run_cell(cell_of(server, sums(4), extra_body='{"fine": 2, "foo": 1}'), runs_dir=tmp_path / "runs")
+    assert "refuses a request with --extra-body (HTTP 400: unknown field 'foo'; leave it away)" in e.value.what
+    assert e.value.fix == "take foo out of --extra-body"

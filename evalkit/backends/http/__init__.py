@@ -77,7 +77,7 @@ class Http:
         try:
             self._found = self._run(self._probe)
         except Trouble as e:
-            raise EvalkitError(f"the server at {spec.base_url} fails in a probe ({e})", "look at its log") from None
+            raise _probe_failed(e, spec) from None
         self._image = told.image(spec)
         self._flags = self._known_flags()
         self.notes = (*self._told(), *notes, *self._found.notes)
@@ -108,6 +108,7 @@ class Http:
 
     def _refuse_other(self, pages: Mapping[str, Any]) -> None:
         """A server of another setting than the cell's is refused before it is asked for long."""
+        setting.refuse_own(self._spec.engine, pages, self._cell.to_json(), self._spec.base_url)
         flags = told.settings(self._profile, pages)
         setting.refuse_other(self._profile, flags, self._cell.to_json(), self._spec.base_url)
 
@@ -206,6 +207,18 @@ class Http:
         """Ends a server that was started for this cell."""
         if self._process is not None:
             self._process.stop()
+
+
+def _probe_failed(e: Trouble, spec: ServerSpec) -> EvalkitError:
+    """The error of a probe without an answer. What --extra-body adds is in no request before the probes, so a refusal
+    that comes first here is most likely of that."""
+    refused = e.kind in ("HTTP 400", "HTTP 422")
+    if refused and (extra := spec.extra()):
+        named = [n for n in extra if n in str(e)] or list(extra)
+        return EvalkitError(f"the server at {spec.base_url} refuses a request with --extra-body ({e})",
+                            f"take {', '.join(named)} out of --extra-body")  # fmt: skip
+    fix = "it says what it refuses; see --endpoint and --thinking" if refused else "look at its log"
+    return EvalkitError(f"the server at {spec.base_url} fails in a probe ({e})", fix)
 
 
 def told_name(cell: Cell) -> str:
