@@ -17,6 +17,7 @@ from engine.eagle3_config import is_eagle3
 from engine.errors import EngineError
 from evalkit.errors import EvalkitError
 from evalkit.servers.spec import METHODS, ServerSpec
+from evalkit.servers.unheard import refuse_unheard
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "tasks"
@@ -142,6 +143,12 @@ class Cell:
         if server is not None and (mono, graphs, kernels) != ("", "off", "auto"):
             raise EvalkitError("--mono, --graphs and --kernels are of the built-in engine",
                                "leave them away, or use --server-arg")  # fmt: skip
+        if server is not None:
+            refuse_unheard(
+                server, verify=verify, forced_length=forced_length, confidence_threshold=confidence_threshold,
+                verify_rows=verify_rows, device=device, batch=batch, prefix_cache=prefix_cache, threads=threads,
+                online_quant_config=online_quant_config.strip(), draft_width=draft_width,
+            )  # fmt: skip
         delayed = server is None or (server.engine == "atom" and not server.base_url)
         if (prefill_decode_interval is not None and not delayed) or (prefill_delayer and server is not None):
             raise EvalkitError(

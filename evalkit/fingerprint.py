@@ -40,6 +40,7 @@ BEFORE = {"mono": "off", "graphs": "off", "kernels": "auto", "tp": 1}  # of runs
 VERIFY = {"verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0}
 # Of the engine's scheduler, likewise: when a prompt is computed changes no text, and is a configuration's own.
 DELAYER = {"prefill_decode_interval": 0, "prefill_delayer": ""}
+EXTRA = "extra_body"  # a fact of a run that has one; in a configuration it is one of the flags
 PACKAGES = ("torch", "triton")
 SHOWN = 12  # characters of a hash that are printed
 
@@ -73,12 +74,26 @@ class Fingerprint:
 
 def accuracy_fingerprint(run: Run | Mapping[str, Any]) -> Fingerprint:
     """What a run must share with another for their scores to be compared."""
-    return _of(run, ACCURACY)
+    return make(_of(run, ACCURACY).fields | extra_facts(_parts(run)[1]))
 
 
 def acceptance_fingerprint(run: Run | Mapping[str, Any]) -> Fingerprint:
     """What a run must share with another for their accepted lengths to be compared."""
-    return make(_of(run, ACCEPTANCE).fields | verify_facts(_parts(run)[1]))
+    cell = _parts(run)[1]
+    return make(_of(run, ACCEPTANCE).fields | verify_facts(cell) | extra_facts(cell))
+
+
+def extra_facts(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run added to every request (`--extra-body`), in one form; nothing for one that added nothing."""
+    spec = cell.get("server")
+    text = spec.get("extra_body") if isinstance(spec, Mapping) else None
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError):  # of a file that was edited: it still is not nothing
+        return {EXTRA: str(text)}
+    return {EXTRA: json.dumps(found, sort_keys=True)} if found else {}
 
 
 def verify_facts(cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,10 +110,10 @@ def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
     fields = {name: told.get(name, cell.get(name)) for name in SERVED}
     fields |= {name: cell.get(name, BEFORE.get(name)) for name in FLAGS} | verify_facts(cell)
     fields |= {name: cell[name] for name, default in DELAYER.items() if cell.get(name, default) != default}
-    versions = provenance.get("versions") or {}
+    versions, extra = provenance.get("versions") or {}, extra_facts(cell)
     fields |= {
         "image": provenance.get("image", ""),
-        "flags": provenance.get("flags", {}),
+        "flags": {**(provenance.get("flags") or {}), **extra} if extra else provenance.get("flags", {}),
         "engine_code": provenance.get("code"),
         **{name: versions.get(name) for name in PACKAGES},
     }

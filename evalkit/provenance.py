@@ -18,7 +18,7 @@ from typing import Any
 
 from evalkit.checkpoint import TOKENIZER_FILES, checkpoint_hash, sha256_files
 from evalkit.config import ROOT, Cell, resolve_task, task_names
-from evalkit.fingerprint import ASKED, docs_sha, sha256_json, verify_facts
+from evalkit.fingerprint import ASKED, docs_sha, extra_facts, sha256_json, verify_facts
 from evalkit.servers.identity import PROTOCOL, weights
 
 PACKAGES = ("torch", "triton", "lm-eval", "transformers", "datasets", "tokenizers", "numpy", "scipy")
@@ -59,7 +59,7 @@ def fingerprint(
     if engine.online_quant_config:
         out["online_quant_config"] = json.loads(engine.online_quant_config)
     if cell.server is not None:
-        out |= {name: settings[name] for name in PROTOCOL if name in settings}
+        out |= {name: settings[name] for name in PROTOCOL if name in settings} | extra_facts(cell.to_json())
     return out | {"hash": sha256_json(out)}
 
 

@@ -14,7 +14,7 @@ from evalkit.baseline.marks import BASELINE_MARKS, baseline_command, mark
 from evalkit.baseline.model import HASH_CHARS, Baseline, Row, Variation, score_bit
 from evalkit.errors import EvalkitError
 from evalkit.files import write_text
-from evalkit.fingerprint import accuracy_fingerprint
+from evalkit.fingerprint import accuracy_fingerprint, extra_facts
 from evalkit.records import Run
 from evalkit.sameness import COPIED, copy_among
 from evalkit.servers.setting import stored_faults
@@ -72,7 +72,7 @@ def _variation(runs: Sequence[Run], marks: Mapping[str, Any]) -> Variation | Non
     for run in runs:
         rows = _baseline_rows(run)
         told = accuracy_fingerprint(run).fields
-        differ = [key for key in marks if told.get(key, mark(run, key)) != marks[key]]
+        differ = [key for key in {**marks, **extra_facts(run.cell)} if told.get(key, mark(run, key)) != marks.get(key)]
         prompts = {doc: row.prompt_hash for doc, row in rows.items()}
         if prompts != {doc: row.prompt_hash for doc, row in first.items()}:
             differ.append("prompts")

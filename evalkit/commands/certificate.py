@@ -184,7 +184,7 @@ def _of_setting(words: dict[str, Any], image: str, flags: Sequence[str]) -> Fing
     from engine.config import QuantMode
     from evalkit import provenance
     from evalkit.config import Cell
-    from evalkit.fingerprint import config_fingerprint
+    from evalkit.fingerprint import EXTRA, config_fingerprint, extra_facts
 
     cell = Cell.make(**words)
     engine = cell.engine
@@ -192,12 +192,14 @@ def _of_setting(words: dict[str, Any], image: str, flags: Sequence[str]) -> Fing
         raise EvalkitError("--device auto is known only to a running engine", "give --device cpu or --device cuda")
     if bad := [word for word in flags if "=" not in word]:
         raise EvalkitError(f"--flag {bad[0]!r}, expected NAME=VALUE", "give --flag NAME=VALUE")
+    given = dict(word.split("=", 1) for word in flags)
+    given |= extra_facts({"server": {EXTRA: given.get(EXTRA)}})  # in the one form that runs store
     dtype = engine.dtype if engine.dtype != "auto" else "float32" if engine.device == "cpu" else "bf16"
     settings = {"device": engine.device, "dtype": QuantMode.parse(engine.quant, dtype).dtype}
     told = provenance.fingerprint(cell, settings=settings, task={}, doc_ids=())
     where = {
         "image": image,
-        "flags": dict(word.split("=", 1) for word in flags),
+        "flags": given,
         "code": provenance.code_hash(),
         "versions": provenance.versions(),
     }

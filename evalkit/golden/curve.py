@@ -12,7 +12,7 @@ from evalkit.acceptance.distribution import implied_groups
 from evalkit.baseline import mark
 from evalkit.config import TARGETS
 from evalkit.errors import EvalkitError
-from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
+from evalkit.fingerprint import EXTRA, VERIFY, acceptance_fingerprint, extra_facts, verify_facts
 from evalkit.golden.header import Header
 from evalkit.records import Run
 from evalkit.units import AcceptedLength
@@ -232,8 +232,8 @@ def differing_marks(value: GoldenValue, run: Run) -> list[str]:
         return []
     known = [m for m in FURTHER_MARKS if told.get(m) is not None]
     more = [d.name for d in acceptance_fingerprint(run).differences(told, known)] if known else []
-    here = verify_facts(run.cell)
-    more += [name for name in VERIFY if told.get(name) != here.get(name)]
+    here = verify_facts(run.cell) | extra_facts(run.cell)
+    more += [name for name in (*VERIFY, EXTRA) if told.get(name) != here.get(name)]
     return [m for m in COMPARED_MARKS if told.get(m) != mark(run, m)] + more
 
 

@@ -10,7 +10,7 @@ import yaml
 from evalkit.acceptance import AcceptanceStats, of_run, reconcile, survival_covariance
 from evalkit.baseline import mark, refuse_unfit
 from evalkit.errors import EvalkitError
-from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
+from evalkit.fingerprint import EXTRA, VERIFY, acceptance_fingerprint, extra_facts, verify_facts
 from evalkit.formats import interval
 from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, Curve, GoldenValue
 from evalkit.golden.read import read_curve
@@ -74,7 +74,8 @@ def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
     if absent:
         raise EvalkitError(f"run {run.id} does not say its {', '.join(absent)}", "run it again with this evalkit")
     told = acceptance_fingerprint(run).fields
-    marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None} | verify_facts(run.cell)
+    marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None}
+    marks |= verify_facts(run.cell) | extra_facts(run.cell)
     found = of_run(run)
     _refuse_no_evidence(run, found)
     if wrong := reconcile(run).wrong:
@@ -146,7 +147,7 @@ def _refuse_unhealthy(run: Run, found: AcceptanceStats) -> None:
 
 def _same_marks(name1: str, value1: GoldenValue, name2: str, value2: GoldenValue) -> None:
     one, two = value1.fingerprint or {}, value2.fingerprint or {}
-    differ = [key for key in (*CURVE_MARKS, *VERIFY) if one.get(key) != two.get(key)]
+    differ = [key for key in (*CURVE_MARKS, *VERIFY, EXTRA) if one.get(key) != two.get(key)]
     if differ:
         words = "; ".join(f"{key}: {one.get(key)} and {two.get(key)}" for key in differ)
         raise EvalkitError(
