@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from evalkit import online_quant
 from evalkit.records import Run
 
 # The engine in this process is asked for plain completions. Runs stored before these facts were recorded are its.
@@ -53,7 +54,11 @@ class Difference:
     there: Any
 
     def __str__(self) -> str:
-        return f"{self.name} {shown(self.here)} / {shown(self.there)}"
+        return f"{self.name} {self.words(self.here)} / {self.words(self.there)}"
+
+    def words(self, value: Any) -> str:
+        """One of the two values for people. A fact that is there only where it was asked for is else none."""
+        return "none" if value is None and self.name == online_quant.FIELD else shown(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +78,25 @@ class Fingerprint:
 
 def accuracy_fingerprint(run: Run | Mapping[str, Any]) -> Fingerprint:
     """What a run must share with another for their scores to be compared."""
-    return _of(run, ACCURACY)
+    return make(_of(run, ACCURACY).fields | online_facts(run))
 
 
 def acceptance_fingerprint(run: Run | Mapping[str, Any]) -> Fingerprint:
     """What a run must share with another for their accepted lengths to be compared."""
-    return make(_of(run, ACCEPTANCE).fields | verify_facts(_parts(run)[1]))
+    return make(_of(run, ACCEPTANCE).fields | verify_facts(_parts(run)[1]) | online_facts(run))
 
 
 def verify_facts(cell: Mapping[str, Any]) -> dict[str, Any]:
     """What of VERIFY a cell (or an engine's configuration) has otherwise; nothing for one at K=0."""
     found = {name: cell.get(name, default) for name, default in VERIFY.items()}
     return {name: value for name, value in found.items() if value != VERIFY[name]} if cell.get("k") else {}
+
+
+def online_facts(run: Run | Mapping[str, Any]) -> dict[str, str]:
+    """The weights quantised after loading, in canonical JSON; nothing where none are."""
+    _, cell, provenance = _parts(run)
+    asked = online_quant.asked(cell, provenance)
+    return {online_quant.FIELD: asked} if asked else {}
 
 
 def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
@@ -95,6 +107,7 @@ def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
     fields = {name: told.get(name, cell.get(name)) for name in SERVED}
     fields |= {name: cell.get(name, BEFORE.get(name)) for name in FLAGS} | verify_facts(cell)
     fields |= {name: cell[name] for name, default in DELAYER.items() if cell.get(name, default) != default}
+    fields |= online_facts(run_meta)
     versions = provenance.get("versions") or {}
     fields |= {
         "image": provenance.get("image", ""),
