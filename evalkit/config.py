@@ -15,6 +15,7 @@ from engine.config import VERIFY, EngineConfig, QuantMode, nearest
 from engine.config_fields import architecture, read_json
 from engine.eagle3_config import is_eagle3
 from engine.errors import EngineError
+from evalkit import online_quant
 from evalkit.errors import EvalkitError
 from evalkit.servers.spec import METHODS, ServerSpec
 from evalkit.servers.unheard import refuse_unheard
@@ -239,6 +240,8 @@ class Cell:
     def stem(self, task_name: str) -> str:
         """The readable part of a run's id."""
         parts = [task_name, self.target, self.draft, f"k{self.k}", self.quant]
+        online = online_quant.words(online_quant.canonical(self.engine.online_quant_config))
+        parts += [online] if online else []
         if self.engine.tp > 1:
             parts.append(f"tp{self.engine.tp}")
         if self.server is not None:

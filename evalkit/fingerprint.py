@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from evalkit import online_quant
 from evalkit.records import Run
 
 # The engine in this process is asked for plain completions. Runs stored before these facts were recorded are its.
@@ -54,7 +55,11 @@ class Difference:
     there: Any
 
     def __str__(self) -> str:
-        return f"{self.name} {shown(self.here)} / {shown(self.there)}"
+        return f"{self.name} {self.words(self.here)} / {self.words(self.there)}"
+
+    def words(self, value: Any) -> str:
+        """One of the two values for people. A fact that is there only where it was asked for is else none."""
+        return "none" if value is None and self.name == online_quant.FIELD else shown(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +79,13 @@ class Fingerprint:
 
 def accuracy_fingerprint(run: Run | Mapping[str, Any]) -> Fingerprint:
     """What a run must share with another for their scores to be compared."""
-    return make(_of(run, ACCURACY).fields | extra_facts(_parts(run)[1]))
+    return make(_of(run, ACCURACY).fields | online_facts(run) | extra_facts(_parts(run)[1]))
 
 
 def acceptance_fingerprint(run: Run | Mapping[str, Any]) -> Fingerprint:
     """What a run must share with another for their accepted lengths to be compared."""
     cell = _parts(run)[1]
-    return make(_of(run, ACCEPTANCE).fields | verify_facts(cell) | extra_facts(cell))
+    return make(_of(run, ACCEPTANCE).fields | verify_facts(cell) | online_facts(run) | extra_facts(cell))
 
 
 def extra_facts(cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,6 +107,13 @@ def verify_facts(cell: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value != VERIFY[name]} if cell.get("k") else {}
 
 
+def online_facts(run: Run | Mapping[str, Any]) -> dict[str, str]:
+    """The weights quantised after loading, in canonical JSON; nothing where none are."""
+    _, cell, provenance = _parts(run)
+    asked = online_quant.asked(cell, provenance)
+    return {online_quant.FIELD: asked} if asked else {}
+
+
 def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
     """The configuration that a run was made with. `run_meta` is a Run, or a mapping with its `cell`, `fingerprint`
     and `provenance` (the head in run.json). Any change of K, quant mode, draft, target, image, engine or flag changes
@@ -110,6 +122,7 @@ def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
     fields = {name: told.get(name, cell.get(name)) for name in SERVED}
     fields |= {name: cell.get(name, BEFORE.get(name)) for name in FLAGS} | verify_facts(cell)
     fields |= {name: cell[name] for name, default in DELAYER.items() if cell.get(name, default) != default}
+    fields |= online_facts(run_meta)
     versions, extra = provenance.get("versions") or {}, extra_facts(cell)
     fields |= {
         "image": provenance.get("image", ""),

@@ -15,6 +15,8 @@ from evalkit.baseline.model import HASH_CHARS, Baseline, Row, Variation, score_b
 from evalkit.errors import EvalkitError
 from evalkit.files import write_text
 from evalkit.fingerprint import accuracy_fingerprint, extra_facts
+from evalkit.online_quant import FIELD as ONLINE
+from evalkit.online_quant import quant_name
 from evalkit.records import Run
 from evalkit.sameness import COPIED, copy_among
 from evalkit.servers.setting import stored_faults
@@ -92,10 +94,10 @@ def _variation(runs: Sequence[Run], marks: Mapping[str, Any]) -> Variation | Non
 
 def _baseline_rows(run: Run) -> dict[str, Row]:
     """A run's scores by document; refuses a run that can be no baseline."""
-    if run.cell.get("k") != 0 or run.cell.get("quant") != "float32":
+    if run.cell.get("k") != 0 or run.cell.get("quant") != "float32" or mark(run, ONLINE):
+        mode = quant_name(run.cell, run.provenance)
         raise EvalkitError(
-            f"run {run.id} is K={run.cell.get('k')} in {run.cell.get('quant')}: a baseline is K=0 in float32",
-            baseline_command(run),
+            f"run {run.id} is K={run.cell.get('k')} in {mode}: a baseline is K=0 in float32", baseline_command(run)
         )
     if faults := stored_faults(run):
         raise EvalkitError(f"run {run.id}: {'; '.join(faults)}: no baseline",

@@ -68,6 +68,7 @@ def check(
     against: Annotated[str | None, typer.Option("--against", help="The run to compare with.", metavar="RUN")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Or a setting: draft tokens a step ...")] = None,
     quant: Annotated[str, typer.Option(help="... format of the KV cache ...")] = "float32",
+    online_quant_config: opt.OnlineQuant = "",
     draft: Annotated[str, typer.Option("--draft", help="... its draft ...")] = "dspark",
     model: Annotated[str, typer.Option("--model", "--target", help="... its target ...")] = "gradeschool-m3",
     draft_width: Annotated[str, typer.Option("--draft-width", help="... its draft width ...")] = "k",
@@ -106,7 +107,7 @@ def check(
     else:
         here = _of_setting(
             dict(k=k, quant=quant, draft=draft, model=model, draft_width=draft_width, device=device, batch=batch,
-                 tp=tp, prefix_cache=prefix_cache), image, flag or ()
+                 tp=tp, prefix_cache=prefix_cache, online_quant_config=online_quant_config), image, flag or ()
         )  # fmt: skip
     cert = certificate.read_certificate(file)
     given = {"baseline": find_standard(baseline, runs_dir, "baseline"), "specification": spec,

@@ -14,6 +14,7 @@ from evalkit.config import TARGETS
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import EXTRA, VERIFY, acceptance_fingerprint, extra_facts, verify_facts
 from evalkit.golden.header import Header
+from evalkit.online_quant import FIELD as ONLINE
 from evalkit.records import Run
 from evalkit.units import AcceptedLength
 
@@ -22,7 +23,7 @@ COMPARED_MARKS = ("target_sha", "draft_width", "temperature", "task_sha")  # of 
 FURTHER_MARKS = (  # compared where the golden records them: files of before have none
     "tokenizer_sha", "prompts_sha", "shots", "template", "endpoint", "stop", "max_tokens", "top_p", "top_k", "bos",
 )  # fmt: skip
-NOTED_MARKS = ("draft_sha", "quant")  # may differ, since they are what is judged; the reader is told
+NOTED_MARKS = ("draft_sha", "quant", ONLINE)  # may differ, since they are what is judged; the reader is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

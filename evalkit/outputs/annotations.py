@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from evalkit.online_quant import quant_name
 from evalkit.outputs.common import overall, pairs, safe
 from evalkit.records import Outcome, Run, Verdict
 
@@ -39,7 +40,7 @@ def _told(verdicts: Sequence[Verdict], runs: Sequence[Run]) -> Iterator[tuple[st
     if not verdicts:
         yield "error", "evalkit gate", "nothing was judged"
     for verdict, run in pairs(verdicts, runs):
-        what = verdict.run_id if run is None else f"K={run.cell.get('k')} {run.cell.get('quant')}"
+        what = verdict.run_id if run is None else f"K={run.cell.get('k')} {quant_name(run.cell, run.provenance)}"
         telling = [c for c in verdict.checks if c.outcome is not Outcome.PASS]
         for check in telling:
             yield LEVELS[check.outcome], f"{what}: {check.name}", f"{check.message} ({verdict.run_id})"
