@@ -80,7 +80,9 @@ def _single(s: Subject) -> str:
         return "Nothing was compared."
     rest = [c for c in verdict.checks if c.outcome is not Outcome.PASS]
     if verdict.outcome is Outcome.PASS:
-        n = len(verdict.checks)
+        n, good = len(verdict.checks), len(verdict.checks) - len(rest)
+        if rest:
+            return f"The verdict says pass, and {good} of its {n} checks do: it contradicts itself."
         passed = f"Yes: {'the only check passes' if n == 1 else f'all {n} checks pass'}."
         if s.k == 0:
             return f"{passed} It is plain decoding: a standard for others, and no draft that speeds anything up."

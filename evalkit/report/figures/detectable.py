@@ -31,15 +31,10 @@ def plot(found: Sequence[Subject]) -> Plot | None:
     def picture(ax: Axes) -> None:
         ax.plot([r["pairs"] for r in rows], [100 * r["loss"] for r in rows], color=svg.SERIES[0])
         ax.plot([pairs.n], [100 * here], marker="o", color=svg.SERIES[0], markersize=7)
-        ax.annotate(
-            f"this run: {100 * here:.2f} pt",
-            (pairs.n, 100 * here),
-            xytext=(-6, -13),
-            ha="right",
-            color=svg.INK,
-            textcoords="offset points",
-            fontsize=10,
-        )  # below the curve, which falls
+        few = pairs.n**2 < rows[0]["pairs"] * rows[-1]["pairs"]  # the left half of the logarithmic axis
+        ax.annotate(f"this run: {100 * here:.2f} pt", (pairs.n, 100 * here), xytext=(7, 3) if few else (-6, -13),
+                    ha="left" if few else "right", color=svg.INK, textcoords="offset points",
+                    fontsize=10)  # fmt: skip
         ax.axhline(100 * margin, color=svg.BAD, linewidth=1.1, linestyle="--")
         ax.annotate("margin", (0, 100 * margin), xycoords=("axes fraction", "data"), xytext=(3, 3), ha="left",
                     textcoords="offset points", color=svg.BAD, fontsize=9.5)  # fmt: skip
