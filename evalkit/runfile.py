@@ -16,6 +16,7 @@ from evalkit.errors import EvalkitError
 from evalkit.fingerprint import VERIFY, sha256_json, verify_facts
 from evalkit.online_quant import FIELD, asked
 from evalkit.records import SCHEMA, Bucket, CanonicalScore, RequestCounts, Run, Sample, StepRecord, Stopping
+from evalkit.shipped import draft_fault
 
 RUN_FILE, SAMPLES_FILE, LOCK_FILE = "run.json", "samples.jsonl", ".lock"
 HALF_MAX = 65504.0  # the largest 16-bit float
@@ -200,6 +201,8 @@ def _edited(head: dict[str, Any], samples: Sequence[Sample]) -> str:
     for name in (n for n in TWICE if n in cell and n in told):
         if cell[name] != told[name]:
             return f"{name} is {cell[name]!r} in its cell and {told[name]!r} in its fingerprint"
+    if why := draft_fault(cell, told):
+        return why
     if (verify := verify_facts(cell)) != {n: told[n] for n in VERIFY if n in told}:
         return f"its cell says {verify or VERIFY} of the verify rule, its fingerprint something else"
     both = {asked(cell, head["provenance"]), asked(told, head["provenance"])}

@@ -338,7 +338,6 @@ def test_expiry_and_keys_by_command(place: Path, monkeypatch: pytest.MonkeyPatch
         ([], "neither --against nor --k"),
         (["--against", "x", "--k", "7"], "both --against and --k"),
         (["--against", "nothing"], "no run 'nothing'"),
-        (["--k", "7", "--model", "target", "--draft", "draft"], "--device auto"),
         (["--k", "7", *CELL, "--flag", "tp"], "expected NAME=VALUE"),
         (["--k", "7", *CELL, "--key-env", "NOT_SET"], "holds no key"),
         (["--k", "7", *CELL, "--key-file", "nothing"], "cannot be read"),
@@ -350,6 +349,29 @@ def test_what_cannot_be_checked_is_an_error(place: Path, capsys, words: list[str
     err = capsys.readouterr().err
     assert said in err and "Traceback" not in err
     assert main(["certificate", "check", "nothing.json", "--k", "7", *CELL]) == 2
+
+
+def test_the_printed_default_of_device_is_the_engine_s(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    main(["certificate", "make", the_run(place).name])
+    file = str(the_run(place) / "certificate.json")
+    asked = ["certificate", "check", file, "--k", "7", "--model", "target", "--draft", "draft"]
+    said = "cuda" if torch.cuda.is_available() else "cpu"
+    assert main(asked) == (0 if said == "cpu" else 1)
+    assert main([*asked, "--device", "auto"]) == (0 if said == "cpu" else 1)
+
+
+def test_a_warning_of_the_gate_is_carried(place: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    note = "warning: accepted length is 53 % above golden: too good to be believed unread"
+    verdict = replace(make_verdict(make_check(outcome=PASS, p=0.01)), notes=("a note", note))
+    monkeypatch.setattr("evalkit.judging.judge", lambda run, **words: replace(verdict, run_id=run.id))
+    main(["certificate", "make", the_run(place).name])
+    file = str(the_run(place) / "certificate.json")
+    for words in (["check", file, "--against", the_run(place).name], ["show", file]):
+        capsys.readouterr()
+        assert main(["certificate", *words]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert note in told and "a note" not in told
 
 
 @pytest.mark.parametrize("change", [
