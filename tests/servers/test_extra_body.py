@@ -72,8 +72,8 @@ def test_what_is_added_is_noted_and_a_part_of_every_fingerprint(faulty, sums, tm
 def test_fingerprints_without_an_extra_body_are_those_of_before(faulty, sums, tmp_path):
     run = run_cell(cell_of(faulty(), sums(6)), runs_dir=tmp_path / "runs")
     before = {n: v for n, v in run.cell["server"].items() if n != EXTRA}
-    older = replace(run, cell=run.cell | {"server": before})
-    empty = replace(run, cell=run.cell | {"server": before | {EXTRA: "{}"}})
+    older = replace(run, cell={**run.cell, "server": before})
+    empty = replace(run, cell={**run.cell, "server": before | {EXTRA: "{}"}})
     for of in PRINTS:
         assert of(run) == of(older) == of(empty)
         assert EXTRA not in of(run).fields and EXTRA not in str(of(run).fields.get("flags"))
