@@ -28,6 +28,7 @@ from evalkit.fingerprint import Fingerprint, config_fingerprint, make
 from evalkit.outputs.document import verdict_json
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.runfile import RUN_FILE, SAMPLES_FILE, read_json
+from evalkit.sessions import uncounted
 
 CERTIFICATE_SCHEMA = 1
 DAYS = 14  # images, drivers and data sets move on; two weeks is one round of a recipe
@@ -38,6 +39,7 @@ SEALS = ("sha256", "hmac_sha256")
 WORDS = {"k": "K", "quant": "quant mode", "draft_method": "draft method", "draft_sha": "draft (sha256 of its files)",
          "online_quant_config": "online_quant_config (weights quantised after loading)",
          "target_sha": "target (sha256 of its files)"}  # fmt: skip
+FRESH = "run it again with --fresh"
 AGAIN = "evalkit certificate make RUN makes one from a run that passes"
 
 
@@ -139,6 +141,9 @@ def refuse(verdict: Verdict, run: Run) -> None:
         by = f" by {', '.join(broken)}" if broken else ""
         raise EvalkitError(f"no certificate: the verdict on {verdict.run_id} is {verdict.outcome.value}{by}",
                            "only a pass gets one; evalkit gate RUN says what would tell")  # fmt: skip
+    if lost := uncounted(run):
+        raise EvalkitError(f"no certificate: counters of {lost} of {len(run.samples)} answers of {run.id} are lost (a "
+                           "session was killed), and what served those is not known", FRESH)  # fmt: skip
     if verdict.run_id != run.id:
         raise EvalkitError(f"the verdict is on {verdict.run_id}, the run is {run.id}", "judge this run")
 

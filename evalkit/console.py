@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from evalkit import layout
+from evalkit import layout, sessions
 from evalkit.formats import percent
 from evalkit.online_quant import asked, quant_name, words
 from evalkit.records import Bucket, Outcome, Run, Sample, Verdict
@@ -81,7 +81,7 @@ def _spared(run: Run) -> str:
 
 def path_rows(run: Run) -> list[tuple[str, str]]:
     """Which paths of the engine served the decode steps, of those that its counters name."""
-    told, rows = run.counters, []
+    told, rows = run.counters, [("sessions", said)] if (said := sessions.words(run)) else []
     share, total = told.get("mono_share"), told.get("decode_ticks")
     if isinstance(share, int | float):
         refused = told.get("mono_refused") or {}

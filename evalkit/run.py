@@ -78,8 +78,7 @@ def run_cell(
                     writer.keep([i for i, s in writer.done.items() if s.text.strip() or s.reasoning])
                     raise
                 except BaseException as e:
-                    if cell.server is not None:
-                        writer.remember(engine.counters, doubt=e.what if isinstance(e, WrongAnswers) else "")
+                    writer.remember(engine.counters, doubt=e.what if isinstance(e, WrongAnswers) else "")
                     raise
         except KeyboardInterrupt:
             kept = len(writer.done) if writer else 0

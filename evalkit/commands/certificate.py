@@ -50,6 +50,9 @@ def make(
 ) -> None:
     """Judge stored runs (several as one sweep), or by a specification, and certify each that passes. Exits as evalkit
     gate does."""
+    from evalkit.records import Outcome
+    from evalkit.sessions import uncounted
+
     key = _key(key_file, key_env)
     if spec := specification(which, baseline=baseline, golden=golden, margin=margin):
         judged, outcome = by_spec(spec, runs_dir)
@@ -59,6 +62,8 @@ def make(
         raise EvalkitError(f"--output for {len(judged)} certificates", "leave it away: each goes into its run's folder")
     for one in judged:
         certify(one, output or one.folder / FILE, now=clock(), days=days, key=key)
+    if outcome is Outcome.PASS and any(uncounted(one.run) for one in judged):
+        outcome = Outcome.INCONCLUSIVE
     raise typer.Exit(exit_code(outcome))
 
 

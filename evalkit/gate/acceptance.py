@@ -82,7 +82,7 @@ def _counts(run: Run) -> Check:
     if found.unknown:
         words = "; ".join(found.unknown)
         return checked("step counts", INCONCLUSIVE, expected, words, **numbers)
-    session = " in the session that ended the run" if found.resumed else ""
+    session = f" in sessions that leave {found.lost} answers out (one was killed)" if found.lost else ""
     counted = "" if found.told is None else f", and the engine counted {found.told}{session}"
     words = f"{found.steps} verify steps give the {found.tokens} tokens of {found.answers} answers{counted}"
     return checked("step counts", PASS, expected, words, words, **numbers)

@@ -308,6 +308,19 @@ def test_a_certificate_of_quantised_weights_is_none_for_plain_float32(
     assert 'online_quant_config {"global_quant_config": "ptpc_fp8"}' in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_run_whose_counters_are_not_whole_is_inconclusive(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = the_run(place)
+    (folder / "certificate.json").write_text("of an earlier verdict")
+    head = json.loads((folder / "run.json").read_text())
+    head["provenance"]["sessions"] = [{"kept": 0}, {"kept": 4, "counted": True}]  # the first was killed
+    (folder / "run.json").write_text(json.dumps(head))
+    assert main(["certificate", "make", folder.name, "--baseline", "base.json"]) == 3
+    assert "is inconclusive" in capsys.readouterr().out and not (folder / "certificate.json").exists()
+    head["provenance"]["sessions"][0]["counted"] = True
+    (folder / "run.json").write_text(json.dumps(head))
+    assert main(["certificate", "make", folder.name, "--baseline", "base.json"]) == 0
+
+
 def test_a_run_that_does_not_pass_loses_its_certificate(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
