@@ -17,7 +17,15 @@ from evalkit.report.render import render_page
 from evalkit.report.subject import subjects
 from evalkit.sweep import HOLM, adjust
 from tests.evalkit import verdicts
-from tests.evalkit.report.makers import RECORDED, Reader, make_baseline, make_curve, make_run, make_subject, make_verdict
+from tests.evalkit.report.makers import (
+    RECORDED,
+    Reader,
+    make_baseline,
+    make_curve,
+    make_run,
+    make_subject,
+    make_verdict,
+)
 
 MAKERS = ("checked", "share_check", "_share")  # the functions of the gate that take a check's name first
 SOURCES = ("gate/*.py", "answers.py", "servercheck.py", "sweep.py")
