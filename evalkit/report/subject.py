@@ -26,6 +26,7 @@ from evalkit.records import Run, Verdict
 from evalkit.report import curves, drafts, samples, subsets, tables, text
 
 LABEL = 60  # characters
+NAMES = ("task", "target", "draft", "engine")  # values that say themselves what they are
 _WARNING = re.compile(r"(?:^|; )warning: ([^;]+)")  # in a note, or in the message of a check
 
 
@@ -210,7 +211,11 @@ def _labels(runs: Sequence[Run]) -> list[str]:
         words = [f"K={run.cell.get('k')}", str(run.cell.get("quant", ""))]
         for key in keys:
             value = str(run.cell.get(key))
-            words.append(value if key in ("task", "target", "draft", "engine") else f"{key.replace('_', ' ')} {value}")
+            if key == "limit" and value == "0":
+                value, key = "whole", ""
+            words.append(
+                value if key in ("task", "target", "draft", "engine", "") else f"{key.replace('_', ' ')} {value}"
+            )
         words += [f"{name} {told[name]}" for name in others if name in told]
         words += ["forced"] if run.forced else []
         plain.append(label_of(" ".join(w for w in words if w)))

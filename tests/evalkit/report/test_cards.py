@@ -189,3 +189,11 @@ def test_what_is_too_good_is_in_the_band_and_the_headline_of_one_run_and_of_two(
     plain = make_subject(run, replace(verdict, notes=(), checks=passed[:1]), index=1, label="b")
     assert plain.remarks == () and "It may go to a performance run." in cards.headline([plain])
     assert cards.headline([s, plain]).endswith(f"To be explained before a performance run: {s.label}.")
+
+
+def test_of_several_drafts_the_panel_of_plain_decoding_says_that_it_has_none() -> None:
+    runs = [make_run(5, 0), *(replace(r, id=d, cell={**r.cell, "draft": d}) for d in ("a", "b") for r in [make_run(5)])]
+    made = grid.matrices(grid.rows([make_subject(r, index=i) for i, r in enumerate(runs)], ()))
+    assert [m.name for m in made] == ["no draft", "a", "b"]
+    one = grid.matrices(grid.rows([make_subject(r, index=i) for i, r in enumerate(runs[:2])], ()))
+    assert [m.name for m in one] == [""]
