@@ -66,9 +66,10 @@ def judge_run(
 
 def places(run: Run) -> dict[str, Path]:
     """Where golden/ has the standards of a run, by role."""
-    target, draft, task = (str(run.cell.get(name)) for name in ("target", "draft", "task"))
-    return {BASELINE: goldens.baseline_path(target, task), GOLDEN: goldens.golden_path(target, draft),
-            SCORES: GOLDEN_DIR / "reference_scores.yaml"}  # fmt: skip
+    target, task = (str(run.cell.get(name)) for name in ("target", "task"))
+    found = {BASELINE: goldens.baseline_path(target, task), SCORES: GOLDEN_DIR / "reference_scores.yaml"}
+    curve = goldens.curve_place(run)
+    return found if curve is None else {**found, GOLDEN: curve}
 
 
 def judge_repeats(
@@ -133,7 +134,7 @@ def golden_place(path: Path, run: Run) -> Path:
     if not path.is_dir() or (path / RUN_FILE).is_file():
         return path
     found = [(file, curve) for file, curves in goldens.folder_curves(path).items() for curve in curves]
-    draft = str(run.cell.get("draft"))
+    draft = goldens.judged_as(run)
     method = str(run.cell.get("draft_method", draft))
     if method == "external":  # a server's
         method = str((run.cell.get("server") or {}).get("method") or draft)

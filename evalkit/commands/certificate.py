@@ -68,10 +68,11 @@ def check(
     against: Annotated[str | None, typer.Option("--against", help="The run to compare with.", metavar="RUN")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Or a setting: draft tokens a step ...")] = None,
     quant: Annotated[str, typer.Option(help="... format of the KV cache ...")] = "float32",
+    online_quant_config: opt.OnlineQuant = "",
     draft: Annotated[str, typer.Option("--draft", help="... its draft ...")] = "dspark",
     model: Annotated[str, typer.Option("--model", "--target", help="... its target ...")] = "gradeschool-m3",
     draft_width: Annotated[str, typer.Option("--draft-width", help="... its draft width ...")] = "k",
-    device: Annotated[str, typer.Option(help="... and its device: cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="... and its device: cpu, cuda, or auto, as here.")] = "auto",
     batch: Annotated[int | None, typer.Option(help="Sequences decoded together.  [default: 64]")] = None,
     tp: Annotated[int, typer.Option("--tp", help="Ranks that share the target.")] = 1,
     prefix_cache: Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Reuse prompts' KV.")] = True,
@@ -106,7 +107,7 @@ def check(
     else:
         here = _of_setting(
             dict(k=k, quant=quant, draft=draft, model=model, draft_width=draft_width, device=device, batch=batch,
-                 tp=tp, prefix_cache=prefix_cache), image, flag or ()
+                 tp=tp, prefix_cache=prefix_cache, online_quant_config=online_quant_config), image, flag or ()
         )  # fmt: skip
     cert = certificate.read_certificate(file)
     given = {"baseline": find_standard(baseline, runs_dir, "baseline"), "specification": spec,
@@ -119,6 +120,8 @@ def check(
     if not found:
         layout.say(f"valid: {file.name} allows this configuration until {cert.expires.isoformat()}")
         layout.say(f"judged at: {margins(cert.body['verdict']['checks'])}")
+        for note in warnings(cert.body["verdict"]):
+            layout.say(note)
         return
     print(f"invalid: {file.name}")
     for said in found:
@@ -153,6 +156,7 @@ def text(cert: Certificate, width: int = 0) -> str:
     held = [(s.role, f"{s.name} ({s.sha256[:12]})") for s in (*cert.runs, *cert.standards)]
     lines += ["rests on", layout.pairs(held, width), "checks"]
     lines += [f"  {c['name']}: {c['message']}" for c in verdict["checks"]]
+    lines += [f"  {note}" for note in warnings(verdict)]
     return layout.fold_lines("\n".join(lines), width)
 
 
@@ -160,6 +164,13 @@ def margins(checks: Sequence[Mapping[str, Any]]) -> str:
     """The margins that the certified verdict was given at, so that a wide one is seen."""
     told = [f"{c['name']} margin {c['numbers']['margin']:g}" for c in checks if "margin" in c.get("numbers", {})]
     return ", ".join(told) or "no margin: nothing was compared with a standard"
+
+
+def warnings(verdict: Mapping[str, Any]) -> list[str]:
+    """What the gate warned of though it passed: an accepted length too far above golden, say."""
+    from evalkit.gate.length import WARNING
+
+    return [note for note in verdict.get("notes", ()) if isinstance(note, str) and note.startswith(WARNING)]
 
 
 def _largest(words: Sequence[str]) -> dict[str, float]:
@@ -184,24 +195,35 @@ def _of_setting(words: dict[str, Any], image: str, flags: Sequence[str]) -> Fing
     from engine.config import QuantMode
     from evalkit import provenance
     from evalkit.config import Cell
-    from evalkit.fingerprint import config_fingerprint
+    from evalkit.fingerprint import EXTRA, config_fingerprint, extra_facts
 
     cell = Cell.make(**words)
     engine = cell.engine
-    if engine.device == "auto":
-        raise EvalkitError("--device auto is known only to a running engine", "give --device cpu or --device cuda")
+    device = _device(engine.device)
     if bad := [word for word in flags if "=" not in word]:
         raise EvalkitError(f"--flag {bad[0]!r}, expected NAME=VALUE", "give --flag NAME=VALUE")
-    dtype = engine.dtype if engine.dtype != "auto" else "float32" if engine.device == "cpu" else "bf16"
-    settings = {"device": engine.device, "dtype": QuantMode.parse(engine.quant, dtype).dtype}
+    given = dict(word.split("=", 1) for word in flags)
+    given |= extra_facts({"server": {EXTRA: given.get(EXTRA)}})  # in the one form that runs store
+    dtype = engine.dtype if engine.dtype != "auto" else "float32" if device == "cpu" else "bf16"
+    settings = {"device": device, "dtype": QuantMode.parse(engine.quant, dtype).dtype}
     told = provenance.fingerprint(cell, settings=settings, task={}, doc_ids=())
     where = {
         "image": image,
-        "flags": dict(word.split("=", 1) for word in flags),
+        "flags": given,
         "code": provenance.code_hash(),
         "versions": provenance.versions(),
     }
     return config_fingerprint({"cell": cell.to_json(), "fingerprint": told, "provenance": where})
+
+
+def _device(word: str) -> str:
+    """The device that the engine would take here. Only "auto" asks torch."""
+    if word != "auto":
+        return word
+    from engine.loading import device_of
+    from engine.parallel import Parallel
+
+    return device_of(word, Parallel()).type
 
 
 def _key(file: Path | None, name: str | None) -> bytes | None:

@@ -95,12 +95,11 @@ def _standards(run: Run, baseline: Path | None, golden: Path | None) -> list[tup
     from evalkit.baseline import GOLDEN_DIR
     from evalkit.judging import golden_place
 
-    target, draft = str(run.cell.get("target")), str(run.cell.get("draft"))
-    curve = golden_place(golden, run) if golden else goldens.golden_path(target, draft)
+    target, task = str(run.cell.get("target")), str(run.cell.get("task"))
+    curve = golden_place(golden, run) if golden else goldens.curve_place(run)
     found = [
-        ("baseline", baseline or goldens.baseline_path(target, str(run.cell.get("task")))),
-        ("golden", curve),
-        ("evidence", goldens.evidence_path(curve)),
+        ("baseline", baseline or goldens.baseline_path(target, task)),
+        *([("golden", curve), ("evidence", goldens.evidence_path(curve))] if curve else []),
         ("references", GOLDEN_DIR / "reference_scores.yaml"),
     ]
     return [(role, path) for role, path in found if path.exists()]

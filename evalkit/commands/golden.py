@@ -52,8 +52,10 @@ def record(
     for one in plain:
         write_baseline(one, output if len(plain) == len(runs) else None, yes)
     if drafted := [r for r in runs if r.cell.get("k")]:
-        cell_ = drafted[0].cell
-        path = output or golden.golden_path(str(cell_["target"]), str(cell_["draft"]))
+        path = output or golden.curve_place(drafted[0])
+        if path is None:
+            raise EvalkitError(f"run {drafted[0].id} has a draft called {drafted[0].cell['draft']}, and not evalkit's "
+                               "draft of that name", "give the file with --output")  # fmt: skip
         print(golden.record_curve(drafted, path, write=False, width=window()))
         if agreed(path, yes):
             golden.record_curve(drafted, path)

@@ -9,7 +9,6 @@ from evalkit import stats
 from evalkit.acceptance import AcceptanceStats
 from evalkit.baseline import REAL, by_name, mark
 from evalkit.chances import loss_words
-from evalkit.config import DRAFTS
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import acceptance_fingerprint, shown
 from evalkit.gate.common import INCONCLUSIVE, checked, decide
@@ -20,11 +19,16 @@ from evalkit.golden import (
     GoldenValue,
     differing_marks,
     lookup,
+    other_method,
     record_command,
     said_otherwise,
     same_model,
 )
+from evalkit.online_quant import FIELD as ONLINE
 from evalkit.records import Check, Outcome, Run
+from evalkit.shipped import named_draft
+
+WARNING = "warning: "  # a note that a certificate carries, and its readers are told
 
 
 def length_check(
@@ -33,7 +37,7 @@ def length_check(
     """Accepted length over golden against 1 - margin, both uncertain: Fieller's test."""
     margin, length = spec.length_margin, found.accepted_length
     assert length is not None
-    named = by_name(run) and run.cell.get("draft") in DRAFTS
+    named = by_name(run) and named_draft(run.cell)
     fix = record_command(str(run.cell["target"]), k, str(run.cell["draft"])) if named else _own_golden(run)
     expected = f"accepted length at most {100 * margin:g} % below golden"
     words = f"accepted length {length:.3f}"
@@ -63,12 +67,12 @@ def length_check(
         own = acceptance_fingerprint(run).fields
         why = ", ".join(f"{m} {shown(_told(value, m))} / {shown(own.get(m, mark(run, m)))}" for m in differ)
         return check(INCONCLUSIVE, f"is not comparable with {value.place} ({why}); fix: {_own_golden(run)}")
-    if other := said_otherwise(value, run):
+    if other := [*said_otherwise(value, run), *filter(None, [other_method(golden, value, run)])]:
         why = ", ".join(other)
         return check(INCONCLUSIVE, f"is not comparable with {value.place} ({why}); fix: {_own_golden(run)}")
     for m in NOTED_MARKS:  # may differ, unless the specification says otherwise
         if value.fingerprint and value.fingerprint.get(m) != mark(run, m):
-            notes.append(f"{value.place} was recorded at {m} {value.fingerprint.get(m)}, this run {mark(run, m)}")
+            notes.append(f"{value.place} was recorded at {m} {_said(_told(value, m))}, this run {_said(mark(run, m))}")
     estimate = found.estimate()
     if estimate is None:
         if found.unit == "samples":
@@ -87,7 +91,7 @@ def length_check(
     }  # fmt: skip
     if ratio > spec.suspicious_ratio:
         above = f"{100 * (ratio - 1):.0f} % above golden"
-        notes.append(f"warning: accepted length is {above}: too good to be believed unread")
+        notes.append(f"{WARNING}accepted length is {above}: too good to be believed unread, or of another draft")
     limits = f"{span.low:.3f} .. {span.high:.3f}" if span else "unbounded"
     curve = "; curve only, uncertainty assumed" if assumed else ""
     more = (
@@ -104,7 +108,11 @@ def length_check(
 
 
 def _policies(spec: GateSpec) -> tuple[tuple[str, str], ...]:
-    return ("draft_sha", spec.golden_draft), ("quant", spec.golden_quant)
+    return ("draft_sha", spec.golden_draft), ("quant", spec.golden_quant), (ONLINE, spec.golden_quant)
+
+
+def _said(value: Any) -> Any:
+    return "none" if value is None else value
 
 
 def _told(value: GoldenValue, name: str) -> Any:

@@ -10,19 +10,22 @@ from typing import Any
 
 from evalkit.acceptance.distribution import implied_groups
 from evalkit.baseline import mark
-from evalkit.config import TARGETS
+from evalkit.config import DRAFTS, TARGETS
 from evalkit.errors import EvalkitError
-from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
+from evalkit.fingerprint import EXTRA, VERIFY, acceptance_fingerprint, extra_facts, verify_facts
 from evalkit.golden.header import Header
+from evalkit.online_quant import FIELD as ONLINE
 from evalkit.records import Run
+from evalkit.servers.spec import METHODS
 from evalkit.units import AcceptedLength
 
 CURVE_MARKS = ("target_sha", "draft_sha", "draft_width", "temperature", "task_sha", "quant")
 COMPARED_MARKS = ("target_sha", "draft_width", "temperature", "task_sha")  # of a judged run with its golden
 FURTHER_MARKS = (  # compared where the golden records them: files of before have none
     "tokenizer_sha", "prompts_sha", "shots", "template", "endpoint", "stop", "max_tokens", "top_p", "top_k", "bos",
+    "draft_method",
 )  # fmt: skip
-NOTED_MARKS = ("draft_sha", "quant")  # may differ, since they are what is judged; the reader is told
+NOTED_MARKS = ("draft_sha", "quant", ONLINE)  # may differ, since they are what is judged; the reader is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,9 +235,20 @@ def differing_marks(value: GoldenValue, run: Run) -> list[str]:
         return []
     known = [m for m in FURTHER_MARKS if told.get(m) is not None]
     more = [d.name for d in acceptance_fingerprint(run).differences(told, known)] if known else []
-    here = verify_facts(run.cell)
-    more += [name for name in VERIFY if told.get(name) != here.get(name)]
+    here = verify_facts(run.cell) | extra_facts(run.cell)
+    more += [name for name in (*VERIFY, EXTRA) if told.get(name) != here.get(name)]
     return [m for m in COMPARED_MARKS if told.get(m) != mark(run, m)] + more
+
+
+def other_method(curve: Curve, value: GoldenValue, run: Run) -> str:
+    """`draft_method ngram / dspark` where a curve is of another method than a run's draft; "" where it is not, or where
+    one of them does not say. Curves recorded before the method was are told by what their comments call the draft."""
+    if not curve.said or (value.fingerprint or {}).get("draft_method") is not None:  # the second is a mark
+        return ""
+    named = DRAFTS.get(curve.said.draft)
+    there = named.method if named else curve.said.method if curve.said.method in METHODS else ""
+    here = run.fingerprint.get("draft_method")
+    return f"draft_method {there} / {here}" if there and here in METHODS and there != here else ""
 
 
 def said_otherwise(value: GoldenValue, run: Run) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from evalkit.formats import counting
+from evalkit.online_quant import quant_name
 from evalkit.outputs.common import overall, pairs, safe
 from evalkit.records import Outcome, Run, Verdict
 
@@ -52,7 +53,7 @@ def _setting(run: Run) -> str:
     """`dspark K=7 nvfp4`; of plain decoding `K=0 nvfp4`."""
     cell = run.cell
     draft = cell.get("draft") if cell.get("k") else None
-    return f"{f'{draft} ' if draft else ''}K={cell.get('k')} {cell.get('quant')}"
+    return f"{f'{draft} ' if draft else ''}K={cell.get('k')} {quant_name(cell, run.provenance)}"
 
 
 def _line(level: str, title: str, message: str) -> str:

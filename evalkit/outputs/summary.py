@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 from evalkit.errors import EvalkitError
 from evalkit.files import write_text
 from evalkit.formats import interval, percent_interval, points_interval
+from evalkit.online_quant import quant_name
 from evalkit.outputs.common import overall, pairs, safe
 from evalkit.records import Check, Outcome, Run, Verdict
 
@@ -84,7 +85,8 @@ def _run_text(verdict: Verdict, run: Run | None, detail: _Detail) -> str:
         text += "published figures, no run\n\n"
     else:
         cell = run.cell
-        what = f"{cell.get('task')}, {cell.get('target')} + {cell.get('draft')}, K={cell.get('k')}, {cell.get('quant')}"
+        mode = quant_name(cell, run.provenance)
+        what = f"{cell.get('task')}, {cell.get('target')} + {cell.get('draft')}, K={cell.get('k')}, {mode}"
         text += f"{escape(what)}; {len(run.samples)} of {run.task_size} samples\n\n"
     if not verdict.checks:
         return text + "No check was made: nothing was compared.\n"

@@ -22,6 +22,7 @@ from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
 from evalkit.fingerprint import Difference, in_words
 from evalkit.gate.accuracy import baseline_differences
 from evalkit.golden import Curve, GoldenValue, Standards, differing_marks, said_otherwise
+from evalkit.online_quant import quant_name
 from evalkit.records import Run, Verdict
 from evalkit.report import curves, drafts, samples, subsets, tables, text
 
@@ -208,7 +209,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     names = dict.fromkeys(name for told in served for name in told)
     others = [name for name in names if len({told[name] for told in served if name in told}) > 1]
     for run, told in zip(runs, served, strict=True):
-        words = [f"K={run.cell.get('k')}", str(run.cell.get("quant", ""))]
+        words = [f"K={run.cell.get('k')}", quant_name(run.cell, run.provenance)]
         for key in keys:
             value = str(run.cell.get(key))
             if key == "limit" and value == "0":

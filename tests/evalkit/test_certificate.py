@@ -37,6 +37,7 @@ NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 KEY = b"0123456789abcdef"
 RUN = ["run", "--model", "target", "--draft", "draft", "--data", "test.jsonl", "--device", "cpu", "--no-gate",
        "--no-report", "--runs-dir", "runs"]  # fmt: skip
+ONLINE = '{"global_quant_config": "ptpc_fp8"}'
 CELL = ["--model", "target", "--draft", "draft", "--device", "cpu"]
 
 
@@ -276,12 +277,35 @@ def test_make_and_check_by_command(place: Path, capsys: pytest.CaptureFixture[st
         (["--k", "7", "--batch", "8"], "max_batch is 8"),
         (["--k", "7", "--device", "cuda"], "device is cuda"),
         (["--k", "7", "--tp", "2"], "tp is 2, the certificate is for 1"),
+        (["--k", "7", "--online-quant-config", ONLINE], 'ptpc_fp8"}, the certificate is for none'),
     ]:
         assert main(["certificate", "check", file, *CELL, *words, *known]) == 1
         assert said in capsys.readouterr().out
     assert main(["certificate", "show", file]) == 0
     out = capsys.readouterr().out
     assert f"pass on {name}" in out and "baseline     base.json" in out and "accuracy: fine" in out
+
+
+def test_a_certificate_of_quantised_weights_is_none_for_plain_float32(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def backend(cell: Any) -> Scripted:
+        return Scripted(lambda r: f" so\n#### {int(r.id) + 1}", k=cell.k)
+
+    monkeypatch.setattr(run_module, "run_cell", partial(run_module.run_cell, backend=backend))
+    assert main([*RUN, "--online-quant-config", ONLINE.replace("ptpc", "PTPC")]) == 0
+    head = capsys.readouterr()
+    assert "K=7  float32 online=ptpc_fp8" in head.out
+    (folder,) = [f for f in (place / "runs").iterdir() if "-float32-online-ptpc_fp8-" in f.name]
+    assert main(["certificate", "make", folder.name, "--baseline", "base.json"]) == 0
+    file, known = str(folder / "certificate.json"), [*CELL, "--baseline", "base.json"]
+    assert main(["certificate", "check", file, "--k", "7", "--quant", "float32", *known]) == 1
+    assert "online_quant_config (weights quantised after loading) is none" in " ".join(capsys.readouterr().out.split())
+    for same in (ONLINE, ONLINE.upper().replace("GLOBAL_QUANT_CONFIG", "global_quant_config")):
+        assert main(["certificate", "check", file, "--k", "7", "--online-quant-config", same, *known]) == 0
+    capsys.readouterr()
+    assert main(["show", folder.name]) == 0
+    assert 'online_quant_config {"global_quant_config": "ptpc_fp8"}' in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_run_that_does_not_pass_loses_its_certificate(
@@ -314,7 +338,6 @@ def test_expiry_and_keys_by_command(place: Path, monkeypatch: pytest.MonkeyPatch
         ([], "neither --against nor --k"),
         (["--against", "x", "--k", "7"], "both --against and --k"),
         (["--against", "nothing"], "no run 'nothing'"),
-        (["--k", "7", "--model", "target", "--draft", "draft"], "--device auto"),
         (["--k", "7", *CELL, "--flag", "tp"], "expected NAME=VALUE"),
         (["--k", "7", *CELL, "--key-env", "NOT_SET"], "holds no key"),
         (["--k", "7", *CELL, "--key-file", "nothing"], "cannot be read"),
@@ -326,6 +349,29 @@ def test_what_cannot_be_checked_is_an_error(place: Path, capsys, words: list[str
     err = capsys.readouterr().err
     assert said in err and "Traceback" not in err
     assert main(["certificate", "check", "nothing.json", "--k", "7", *CELL]) == 2
+
+
+def test_the_printed_default_of_device_is_the_engine_s(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    main(["certificate", "make", the_run(place).name])
+    file = str(the_run(place) / "certificate.json")
+    asked = ["certificate", "check", file, "--k", "7", "--model", "target", "--draft", "draft"]
+    said = "cuda" if torch.cuda.is_available() else "cpu"
+    assert main(asked) == (0 if said == "cpu" else 1)
+    assert main([*asked, "--device", "auto"]) == (0 if said == "cpu" else 1)
+
+
+def test_a_warning_of_the_gate_is_carried(place: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    note = "warning: accepted length is 53 % above golden: too good to be believed unread"
+    verdict = replace(make_verdict(make_check(outcome=PASS, p=0.01)), notes=("a note", note))
+    monkeypatch.setattr("evalkit.judging.judge", lambda run, **words: replace(verdict, run_id=run.id))
+    main(["certificate", "make", the_run(place).name])
+    file = str(the_run(place) / "certificate.json")
+    for words in (["check", file, "--against", the_run(place).name], ["show", file]):
+        capsys.readouterr()
+        assert main(["certificate", *words]) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert note in told and "a note" not in told
 
 
 @pytest.mark.parametrize("change", [

@@ -461,6 +461,9 @@ def test_what_is_no_place_for_an_output_is_refused(tmp_path: Path, monkeypatch: 
         ({"json": tmp_path / "run.json"}, "part of a stored run"),
         ({"json": tmp_path / "a", "junit": tmp_path / "a"}, "one file"),
         ({"step_summary": True}, "is not set"),
+        ({"json": Path("-"), "junit": Path("-")}, "--json - and --junit -: standard output has room for one"),
+        ({"benchmark": Path("-")}, "--benchmark - : it writes several files"),
+        ({"lm_eval": Path("-")}, "--lm-eval - : it writes several files.*; fix: give a folder"),
     ]:
         with pytest.raises(EvalkitError, match=said):
             Outputs(**words)
@@ -477,6 +480,17 @@ def test_everything_is_written_by_one_command(tmp_path: Path, monkeypatch: pytes
     assert "\n::error title=dspark K=7 nvfp4%3A" in f"\n{err}" and "\n::warning title=" in err
     names = {p.name for p in tmp_path.iterdir()}
     assert names == {"j.xml", "s.md", "step.md", "b.json", "b.smaller.json", "lm"}
+
+
+@pytest.mark.parametrize("name", ["json", "junit", "summary"])
+def test_a_dash_is_standard_output(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    to = Outputs(**{name: Path("-")})
+    to.write([three_outcomes()], [make_run()])
+    out = capsys.readouterr().out
+    Outputs(**{name: tmp_path / "file"}).write([three_outcomes()], [make_run()])
+    assert to.alone and out == (tmp_path / "file").read_text() != ""
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_output_never_replaces_a_specification(tmp_path: Path) -> None:

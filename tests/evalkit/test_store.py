@@ -295,12 +295,13 @@ def test_a_damaged_head_is_one_line(head: dict[str, object], words: str, tmp_pat
     (lambda h: h["fingerprint"].update(target_sha="other"), "its fingerprint is not what its hash is of"),
     (lambda h: h["cell"].update(k=7), "k is 7 in its cell and 1 in its fingerprint"),
     (lambda h: h["cell"].update(quant="nvfp4"), "quant is 'nvfp4' in its cell and 'fp8' in its fingerprint"),
+    (lambda h: h["cell"].update(draft_method="ngram"), "draft_method is 'ngram' in its cell and 'dspark' in its"),
     (lambda h: h["cell"].update(verify="forced", forced_length=2.0), "of the verify rule"),
     (lambda h: h.update(output_tokens=600), "output_tokens is 600, its samples give 6"),
     (lambda h: h.update(samples=2), "samples is 2, its samples give 3"),
-], ids=["fingerprint", "k", "quant", "verify", "output_tokens", "samples"])  # fmt: skip
+], ids=["fingerprint", "k", "quant", "draft", "verify", "output_tokens", "samples"])  # fmt: skip
 def test_a_head_that_contradicts_itself_was_edited(tmp_path, change, words):
-    told = head(k=1, quant="fp8")
+    told = head(k=1, quant="fp8", draft_method="dspark")
     told = replace(told, cell={"k": 1, "quant": "fp8"})
     with open_run(tmp_path, "stem", told) as writer:
         for i in range(3):
