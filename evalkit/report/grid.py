@@ -157,7 +157,7 @@ def matrices(rows_: Sequence[Row]) -> list[Matrix]:
     several = [k for k in keys if len({str(r.subject.run.cell.get(k)) for r in rows_ if r.subject.k}) > 1]
     for row in rows_:
         cell = row.subject.run.cell
-        words = [_worded(k, cell.get(k)) for k in several if row.subject.k or k != "draft"]
+        words = [_worded(k, cell.get(k)) if row.subject.k or k != "draft" else "no draft" for k in several]
         parts.setdefault(" ".join(words), []).append(row)
     out = []
     for name, members in parts.items():

@@ -117,3 +117,13 @@ def test_a_baseline_is_common_only_where_the_questions_are(others: bool) -> None
     assert upright == ({(100, 0), (99, 0), (90, 1), (89, 1)} if others else set())
     assert across == pytest.approx([] if others else [89, 90])
     assert ("own baseline" in plot.note) is others
+
+
+def test_what_could_be_shown_says_of_which_run_in_english() -> None:
+    run = make_run(120)
+    baseline = make_baseline(run)
+    s = make_subject(run, judge(run, baseline=baseline, golden=None), label="K=7 nvfp4", baseline=baseline)
+    alone, both = figures.detectable.plot([s]), figures.detectable.plot([s, replace(s, label="b", index=1)])
+    assert alone is not None and alone.note.endswith("if the true loss of this run were just the margin.")
+    assert both is not None
+    assert both.note.endswith("if the true loss of K=7 nvfp4, the run that differs most, were just the margin.")
