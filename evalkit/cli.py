@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted: stopped before it was done", file=sys.stderr)
         return 130
     except OSError as e:
-        print(f"error: {e.filename or 'a file'}: {e.strerror or e}", file=sys.stderr)
+        fix = "look at that file" if e.filename else "make room, or send what is printed somewhere else"
+        print(f"error: {e.filename or 'the output'}: {e.strerror or e}\nfix: {fix}", file=sys.stderr)
         return 2
     except Exception as e:  # exit code 1 would read as a verdict
         print(f"error: {_whereabouts(e)}\nfix: this is a bug of evalkit; please report it", file=sys.stderr)

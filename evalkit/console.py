@@ -172,9 +172,12 @@ def sweep_reason(verdict: Verdict, width: int = 0) -> Text:
 
 
 def runs_table(runs: Sequence[Run], width: int = 0) -> Text:
-    """One line a run, oldest first; more where the window is narrower than that."""
-    rows = []
-    for run in runs:
+    """One line a run, oldest first; more where the window is narrower than that. Runs of one setting that differ in
+    batch, TP or concurrency say so."""
+    from evalkit.listing import layouts
+
+    rows, told = [], layouts(runs)
+    for run, layout_words in zip(runs, told, strict=True):
         answered = [s for s in run.samples if not s.error]
         scores = [s.scores[STRICT] for s in answered if STRICT in s.scores]
         steps = [t for s in answered for t in s.steps if t.k]
@@ -189,8 +192,10 @@ def runs_table(runs: Sequence[Run], width: int = 0) -> Text:
             (f"{1 + sum(t.accepted for t in steps) / len(steps):.3f}" if steps else "-")
             + (" forced" if run.forced else ""),
             str(run.provenance.get("started", ""))[:19].replace("T", " "),
+            *([layout_words] if any(told) else []),
         ))  # fmt: skip
-    return Text(layout.table(("id", "samples", "strict-match", "accepted length", "started"), rows, width=width))
+    names = ("id", "samples", "strict-match", "accepted length", "started", *(["layout"] if any(told) else []))
+    return Text(layout.table(names, rows, width=width))
 
 
 def settings(run: Run) -> dict[str, Any]:

@@ -81,13 +81,10 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
     """The sample of one line, and the run's seconds when it was stored."""
     try:
         values = read_json(line)
+        if not isinstance(values, dict):
+            raise ValueError(f"it is a {type(values).__name__}, expected an object")
         at = float(values.pop("at", 0.0))
-        steps = tuple(
-            StepRecord(k=r[0], accepted=r[1], accepted_trimmed=r[2], cut=r[3] if len(r) > 3 else "",
-                       confidence=tuple(r[4]) if len(r) > 4 else (), rejected=tuple(r[5]) if len(r) > 5 else (),
-                       forced=values.get("forced", False))
-            for r in values.pop("steps", [])
-        )  # fmt: skip
+        steps = tuple(_unpack_step(row, values.get("forced", False)) for row in values.pop("steps", []))
         blank = {"doc_hash": "", "prompt_hash": "", "question": "", "gold": ""}
         values["pieces"] = tuple(values.get("pieces", ()))
         values["gaps"] = unpack_gaps(values.get("gaps", ()))
@@ -99,6 +96,18 @@ def unpack_sample(line: bytes, path: Path) -> tuple[Sample, float]:
         return sample, at
     except (struct.error, ValueError, TypeError, IndexError, KeyError, AttributeError) as e:
         raise EvalkitError(f"{path} has a line that is no sample ({e})", AGAIN) from None
+
+
+def _unpack_step(row: Any, forced: bool) -> StepRecord:
+    """What `_pack_step` made. Raises ValueError with what is no step."""
+    if not isinstance(row, list) or len(row) not in range(3, 7):
+        raise ValueError(f"a step is {row!r}, expected [k, accepted, accepted_trimmed] and up to three more")
+    for name, value in zip(("confidences", "rejected drafts"), row[4:], strict=False):
+        if not isinstance(value, list):
+            raise ValueError(f"a step's {name} are {value!r}, expected a list")
+    cut, confidence, rejected = (row[i] if len(row) > i else () for i in (3, 4, 5))
+    return StepRecord(k=row[0], accepted=row[1], accepted_trimmed=row[2], cut=cut or "", confidence=tuple(confidence),
+                      rejected=tuple(rejected), forced=forced)  # fmt: skip
 
 
 # A run's settings that are in its cell and, where they must agree with another run's, in its fingerprint.
@@ -153,9 +162,12 @@ def read_head(folder: Path) -> dict[str, Any]:
         raise EvalkitError(f"{folder} is no run: it has no {RUN_FILE}", "give a folder below runs/") from None
     except (OSError, ValueError) as e:
         raise EvalkitError(f"{path} cannot be read ({e})", AGAIN) from None
-    if not isinstance(head, dict) or head.get("schema") != SCHEMA:
-        found = head.get("schema") if isinstance(head, dict) else None
-        raise EvalkitError(f"{path} has schema {found}, not {SCHEMA}", "make the run again with this version")
+    if not isinstance(head, dict):
+        raise EvalkitError(f"{path} holds a {type(head).__name__}, expected an object", AGAIN)
+    if "schema" not in head:
+        raise EvalkitError(f"{path} does not say its schema, expected {SCHEMA}", AGAIN)
+    if head["schema"] != SCHEMA:
+        raise EvalkitError(f"{path} has schema {head['schema']}, not {SCHEMA}", "make the run again with this version")
     for key, kinds in {**{key: (kind,) for key, kind in HEAD.items()}, **MAY_HOLD}.items():
         if type(head.get(key)) not in kinds and (key in HEAD or key in head):
             what = f"a {key} that is {type(head[key]).__name__}" if key in head else f"no {key}"
@@ -169,6 +181,8 @@ def read_head(folder: Path) -> dict[str, Any]:
 def load_run(folder: Path) -> Run:
     """The run in a folder, complete or not. A complete one must be as it was written."""
     head, path = read_head(folder), folder / SAMPLES_FILE
+    if head["complete"] and not path.exists():
+        raise EvalkitError(f"{path} is missing", "restore the file or run again with --fresh")
     data = path.read_bytes() if path.exists() else b""
     samples: dict[int, Sample] = {}
     for line in data.splitlines(keepends=True):
@@ -229,6 +243,9 @@ def find_run(word: str, root: Path) -> Path:
     for folder in (Path(word), root / word):
         if (folder / RUN_FILE).is_file():
             return folder
+    if Path(word).is_dir():
+        raise EvalkitError(f"{word} is a folder that holds no run: it has no {RUN_FILE}",
+                           f"give a run's folder or its id below {root} (evalkit list shows them)")  # fmt: skip
     raise EvalkitError(f"no run {word!r}", f"give a run's folder or its id below {root} (evalkit list shows them)")
 
 

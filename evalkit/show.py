@@ -18,6 +18,7 @@ from evalkit.acceptance.model import FEW_CLUSTERS
 from evalkit.console import path_rows
 from evalkit.fingerprint import online_facts, verify_facts
 from evalkit.layout import fold, pairs, table
+from evalkit.listing import layout_of
 from evalkit.records import Run
 from evalkit.report import text
 from evalkit.report.drafts import cut_words
@@ -25,7 +26,7 @@ from evalkit.shares import bucket_counts
 from evalkit.stats import Interval
 
 SETTINGS = ("task", "target", "draft", "k", "quant", "draft_width", "temperature", "top_p", "top_k", "shots",
-            "max_tokens", "seed", "batch", "limit")  # fmt: skip
+            "max_tokens", "seed", "limit")  # fmt: skip
 ENDS = {"length": "cut by the token limit", "stop": "ended by itself"}  # by finish_reason
 
 
@@ -123,4 +124,5 @@ def _buckets(run: Run, width: int) -> list[str]:
 
 def _settings(run: Run) -> list[tuple[str, str]]:
     told = {key: run.cell[key] for key in SETTINGS if run.cell.get(key) not in (None, "")}
-    return [(name, str(value)) for name, value in {**told, **verify_facts(run.cell), **online_facts(run)}.items()]
+    told |= layout_of(run.cell) | verify_facts(run.cell) | online_facts(run)
+    return [(name, str(value)) for name, value in told.items()]

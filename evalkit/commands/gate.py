@@ -50,8 +50,9 @@ def gate(
 ) -> None:
     """Judge stored runs (several as one sweep, Holm), or a specification. Exits 0 pass, 1 fail, 3 inconclusive.
 
-    A name that ends in .yaml is a specification: it says which runs or published figures are compared with what, and
-    which checks are demanded (docs/gate-spec.md; examples in docs/examples/). Anything else is a stored run.
+    A file whose name ends in .yaml or .yml is a specification: it says which runs or published figures are compared
+    with what, and which checks are demanded (docs/gate-spec.md; examples in docs/examples/). Anything else is a stored
+    run.
     """
     files: dict[str, Any] = {"json": json, "junit": junit, "summary": summary, "step_summary": step_summary,
                              "annotations": annotations, "benchmark": benchmark, "lm_eval": lm_eval}  # fmt: skip

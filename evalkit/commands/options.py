@@ -36,7 +36,7 @@ PrefixCache = Annotated[bool, typer.Option("--prefix-cache/--no-prefix-cache", h
 Interval = Annotated[int | None, typer.Option("--prefill-decode-interval", help="Decode ticks after each prefill; 0 is "
                                               "prefill first.  [default: 0, or the preset's]")]  # fmt: skip
 Delayer = Annotated[str, typer.Option("--prefill-delayer", help="Other settings of the delayer: stall=10 rearm=chunk.")]
-RunsOrSpec = Annotated[list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml).",
+RunsOrSpec = Annotated[list[str], typer.Argument(help="Runs (folders, or ids), or one specification (.yaml, .yml).",
                                                  metavar="RUN...|SPEC")]  # fmt: skip
 BaselineOpt = Annotated[Path | None, typer.Option("--baseline", help="Baseline file or K=0 run.  [default: golden/]")]
 GoldenOpt = Annotated[

@@ -9,18 +9,28 @@ import typer
 
 from evalkit.commands import options as opt
 from evalkit.commands.common import load
+from evalkit.errors import EvalkitError
+
+USUAL = Path("runs")  # may be missing: nothing is stored yet
 
 
-def list_runs(runs_dir: opt.RunsDir = Path("runs")) -> None:
+def list_runs(runs_dir: opt.RunsDir = USUAL) -> None:
     """List the stored runs."""
-    from evalkit import console, layout, store
+    import sys
 
-    heads = store.list_runs(runs_dir)
-    if not heads:
+    from evalkit import console, layout, listing
+
+    if runs_dir != USUAL and not runs_dir.exists():
+        raise EvalkitError(f"there is no folder {runs_dir}", "give the folder of stored runs with --runs-dir")
+    found = listing.stored_runs(runs_dir)
+    if found.runs:
+        console.console().print(console.runs_table(found.runs, layout.window()))
+    elif not found.wrong:
         print(f"no runs in {runs_dir}")
-        return
-    runs = [store.load_run(runs_dir / head["id"]) for head in heads]
-    console.console().print(console.runs_table(runs, layout.window()))
+    for said in found.wrong:
+        layout.say(said, sys.stderr)
+    if found.wrong and not found.runs:
+        raise EvalkitError(f"no run in {runs_dir} can be read", "see above; remove those folders, or restore them")
 
 
 def show(

@@ -167,7 +167,7 @@ def lookup(curve: Curve, k: int, mode: str | None = None) -> GoldenValue:
         have = ", ".join(f"K={x}" for x in sorted(curve.values[mode]))
         raise EvalkitError(
             f"{curve.place} has no value at K={k} for {mode} (has {have}); nothing is interpolated",
-            record_command(curve.model, k)
+            record_command(curve.model, k, curve.said.draft if curve.said and curve.said.draft in DRAFTS else "")
             if curve.model in TARGETS
             else f"judge a run at a K that it has, or record it: evalkit golden record RUN_AT_K{k} --output FILE",
         )

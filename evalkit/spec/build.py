@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
+from engine.config import nearest
 from evalkit.answers import AnswerLimits
 from evalkit.errors import EvalkitError
 from evalkit.gate.figures import Published
 from evalkit.gate.limits import Against, GateSpec, PathShare
+from evalkit.gate.names import BEGIN, CHECKS, is_check
 from evalkit.spec.model import CellSpec
 from evalkit.spec.waiver import Waiver, make_waiver
 
@@ -43,7 +45,7 @@ def build_cells(cell: Values, data: Values, common: Values, where: str) -> Itera
         "limits": limits,
         "waiver": _waiver(cell, merged, data, limits, where),
         **{key: merged.get(key, "") for key in WORDS},
-        "refused_by": tuple(cell.get("expect", {}).get("refused_by", ())),
+        "refused_by": _expected(cell.get("expect", {}), where),
     }
     name = cell.get("name", "")
     if "sweep" in cell:
@@ -61,6 +63,16 @@ def build_cells(cell: Values, data: Values, common: Values, where: str) -> Itera
     else:
         kind = "run" if "run" in cell else "published"
         yield CellSpec(name=name or cell[kind], **{kind: cell[kind]}, **known)
+
+
+def _expected(values: Values, where: str) -> tuple[str, ...]:
+    """The checks that are to refuse the cell, by names that a check can have."""
+    names = tuple(values.get("refused_by", ()))
+    if odd := [name for name in names if not is_check(name)]:
+        known = (*CHECKS, *(f"{begin}NAME" for begin in BEGIN))
+        raise EvalkitError(f"{where}.expect.refused_by has {odd[0]!r}, which no check is called",
+                           f"{nearest(odd[0], known)}use {', '.join(known)}")  # fmt: skip
+    return names
 
 
 def _merged(cell: Values, data: Values) -> dict[str, Any]:

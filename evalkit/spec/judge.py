@@ -135,7 +135,9 @@ def _plain(spec: Spec, cell: CellSpec, runs_dir: Path, make: Maker | None) -> Ru
     if folder is None and make is not None and cell.plain == SETTING and cell.setting:
         return make(as_cell({**cell.setting, "k": 0}))
     if folder is None:
-        fix = "add --run-missing" if cell.plain == SETTING and make is None else "give a stored run at K=0"
+        fix = "add --run-missing" if cell.plain == SETTING and cell.setting else "name a stored run at K=0"
+        if cell.plain == SETTING and not cell.setting:
+            fix += " (setting is the plain run of a cell's own setting, and this cell has none)"
         raise EvalkitError(f"{spec.path.name}: cell {cell.name} has no plain run {cell.plain!r}", fix)
     return load_run(folder)
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +115,27 @@ def test_the_list_of_commands_is_whole_in_80_columns(capsys, monkeypatch):
                   ["catalogue", "--help"]):  # fmt: skip
         assert main(words) == 0
         assert "..." not in capsys.readouterr().out.partition("Commands:")[2], words
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_output_has_a_fix():
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "evalkit.cli", "golden", "show", "gradeschool-m3_ngram"]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: the output: No space left on device", "fix: make room, or send what is printed somewhere else"
+    ]  # fmt: skip
+
+
+def test_a_folder_called_like_a_specification_is_told_as_a_folder(place, capsys):
+    (place / "dir.yaml").mkdir()
+    assert main(["gate", "dir.yaml"]) == 2
+    assert "dir.yaml is a folder that holds no run" in " ".join(capsys.readouterr().err.split())
+
+
+def test_help_says_every_ending_of_a_specification(place, capsys):
+    main(["gate", "--help"])
+    assert ".yaml or .yml is a specification" in " ".join(capsys.readouterr().out.split())
+    (place / "spec.YML").write_text("schema: 1\n")
+    assert main(["gate", "spec.YML"]) == 2 and "spec.YML has no 'name'" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import sha256_json
 from evalkit.gate.limits import DEMANDS, GateSpec
+from evalkit.gate.names import BEGIN, CHECKS, is_check
 from evalkit.records import Check, Outcome, Run, Verdict
 from evalkit.runfile import dump, pack_sample
 from evalkit.spec import SCHEMA_FILE, looks_like_spec, read, read_spec
@@ -316,6 +318,52 @@ def test_a_cell_broken_on_purpose_passes_only_when_it_is_refused(tmp_path: Path)
         assert check.outcome is outcome and found.outcome is outcome and "broken on purpose" in check.message
     text = main(["gate", str(path), "--runs-dir", str(tmp_path / "runs")])
     assert text == 1
+
+
+def test_a_refusal_is_expected_of_a_check_by_its_name(tmp_path: Path, capsys) -> None:
+    path = written(tmp_path, cells=[{"run": "r", "expect": {"refused_by": ["accepted lenght"]}}])
+    words = r"cells\[0\]\.expect\.refused_by has 'accepted lenght'.*; fix: did you mean accepted length"
+    with pytest.raises(EvalkitError, match=words):
+        read_spec(path)
+    assert main(["gate", str(path)]) == 2 and "accepted length" in capsys.readouterr().err
+    for name in ("reference gsm8k", "path mono", "sweep", "reference "):
+        cells = [{"run": "r", "expect": {"refused_by": [name]}}]
+        if is_check(name):
+            assert read_spec(written(tmp_path, cells=cells)).cells[0].refused_by == (name,)
+    assert is_check("path mono") and not is_check("sweep") and not is_check("path ")
+
+
+def test_every_check_of_the_gate_is_known_by_name() -> None:
+    call, keyword = r'(?:checked|check|share_check|_share)\(\s*"([a-z -]+)"', r'\bname="([a-z ]+)"'
+    told = re.compile(f"{call}|{keyword}")
+    folder = ROOT / "evalkit"
+    files = [folder / "answers.py", folder / "servercheck.py", *(folder / "gate").glob("*.py")]
+    found = {a or b for file in files for a, b in told.findall(file.read_text())}
+    assert {"accepted length", "format", "served setting", "stop cut", "layout"} <= found <= set(CHECKS)
+    assert {name.strip() for name in DEMANDS.values()} <= {*CHECKS, *(begin.strip() for begin in BEGIN)}
+
+
+def test_a_cell_broken_on_purpose_has_no_place_in_the_order(tmp_path: Path) -> None:
+    store(tmp_path / "runs", dataclasses.replace(make_run(change=lambda i: {"steps": ()}), id="dead"))
+    for name in ("one", "two"):
+        store(tmp_path / "runs", dataclasses.replace(make_run(), id=name))
+    cells = [{"run": "dead", "expect": {"refused_by": ["draft"]}}, {"run": "one"}, {"run": "two"}]
+    found = judge_spec(read_spec(written(tmp_path, cells=cells, in_order=True)), runs_dir=tmp_path / "runs", now=NOW)
+    assert [c.name for c in found.verdicts[0].checks] == [REFUSAL]
+    places = [named(v, "sweep") for v in found.verdicts[1:]]
+    assert "number 1 of 2 in a fixed order" in places[0].message
+    assert "number 2 of 2" in places[1].message and "one before it did not pass" in places[1].message
+    assert "Cells with `expect` stand outside the order" in PAGE.read_text()
+
+
+@pytest.mark.parametrize("more", [[], ["--run-missing"]], ids=["stored", "made"])
+def test_the_plain_run_of_a_cell_without_a_setting_has_one_fix(tmp_path: Path, capsys, more: list[str]) -> None:
+    store(tmp_path / "runs", dataclasses.replace(make_run(), id="stored"))
+    path = written(tmp_path, cells=[{"run": "stored", "plain": "setting"}])
+    assert main(["gate", str(path), "--runs-dir", str(tmp_path / "runs"), *more]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert "fix: name a stored run at K=0 (setting is the plain run of a cell's own setting" in err
+    assert "--run-missing" not in err
 
 
 def test_a_cell_s_twin_is_its_own_setting_in_another_layout_or_a_stored_run(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_an_edited_run_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("{", "cannot be read"), ('{"schema": 99}', "schema 99"), ("[]", "schema None")]
+    ("text", "words"), [("{", "cannot be read"), ('{"schema": 99}', "schema 99"), ("[]", "holds a list")]
 )
 def test_a_damaged_head_is_an_error(tmp_path, text, words):
     folder = tmp_path / write(tmp_path).id
@@ -338,3 +338,39 @@ def test_a_head_of_another_kind_is_an_error(tmp_path, change):
     with pytest.raises(EvalkitError) as found:
         load_run(path.parent)
     assert "\n" not in str(found.value) and found.value.fix
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("[1, 2, 3]", "it is a list, expected an object"),
+    ('{"doc_id": 1, "steps": [[3, 1, 1, "", null]]}', "a step's confidences are None, expected a list"),
+    ('{"doc_id": 1, "steps": [[3, 1, 1, "", [], 5]]}', "a step's rejected drafts are 5, expected a list"),
+    ('{"doc_id": 1, "steps": [5]}', "a step is 5, expected"),
+    ('{"doc_id": 1, "steps": [{"k": 3}]}', "a step is {'k': 3}, expected"),
+], ids=["list", "confidences", "rejected", "number", "object"])  # fmt: skip
+def test_a_damaged_line_says_what_is_wrong_in_it(tmp_path, line, words):
+    with pytest.raises(EvalkitError) as found:
+        runfile.unpack_sample(line.encode(), tmp_path)
+    assert words in found.value.what
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("[]", "holds a list, expected an object"), ("{}", "does not say its schema"),
+    ('{"schema": 9}', "has schema 9, not 1"),
+], ids=["list", "none", "other"])  # fmt: skip
+def test_a_head_that_is_none_says_what_it_is(tmp_path, text, words):
+    (tmp_path / runfile.RUN_FILE).write_text(text)
+    with pytest.raises(EvalkitError, match=words):
+        load_run(tmp_path)
+
+
+def test_lost_samples_are_called_missing(tmp_path):
+    folder = tmp_path / write(tmp_path).id
+    (folder / runfile.SAMPLES_FILE).unlink()
+    with pytest.raises(EvalkitError, match=r"samples\.jsonl is missing; fix: restore the file"):
+        load_run(folder)
+
+
+def test_a_folder_without_a_run_is_told_as_one(tmp_path):
+    (tmp_path / "dir.yaml").mkdir()
+    with pytest.raises(EvalkitError, match=r"dir\.yaml is a folder that holds no run: it has no run\.json"):
+        runfile.find_run(str(tmp_path / "dir.yaml"), tmp_path)
