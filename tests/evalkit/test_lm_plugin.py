@@ -120,8 +120,8 @@ def test_numbers_and_booleans_are_read_strictly(scripted, word):
 
 
 def test_words_that_lm_eval_makes_values_of(scripted):
-    read = lm_plugin.EvalkitLM.create_from_arg_string("draft=none,graphs=4,prefix_cache=false,batch=8").get_model_info()
-    cell = read["cell"]
+    made = cast(Any, lm_plugin.EvalkitLM).create_from_arg_string("draft=none,graphs=4,prefix_cache=false,batch=8")
+    cell = made.get_model_info()["cell"]
     assert (cell["draft"], cell["k"], cell["graphs"], cell["prefix_cache"]) == ("none", 0, "4", False)
     assert lm_plugin.cell_from({"k": -0.0, "batch": 4.0}).engine.max_batch == 4
 

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -485,10 +486,12 @@ def test_everything_is_written_by_one_command(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("name", ["json", "junit", "summary"])
 def test_a_dash_is_standard_output(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    to = Outputs(**{name: Path("-")})
+    dash: dict[str, Any] = {name: Path("-")}
+    named: dict[str, Any] = {name: tmp_path / "file"}
+    to = Outputs(**dash)
     to.write([three_outcomes()], [make_run()])
     out = capsys.readouterr().out
-    Outputs(**{name: tmp_path / "file"}).write([three_outcomes()], [make_run()])
+    Outputs(**named).write([three_outcomes()], [make_run()])
     assert to.alone and out == (tmp_path / "file").read_text() != ""
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 

@@ -69,8 +69,8 @@ def test_what_changes_a_sample_changes_the_hash(checkpoints, words):
 
 @pytest.mark.parametrize("words", [{"top_p": 0.9}, {"top_k": 5}])
 def test_what_is_drawn_from_changes_the_hash(checkpoints, words):
-    warm = {"temperature": 1.0}
-    assert _print(checkpoints, **warm, **words)["hash"] != _print(checkpoints, **warm)["hash"]
+    warm = _print(checkpoints, temperature=1.0)["hash"]
+    assert _print(checkpoints, temperature=1.0, **words)["hash"] != warm
 
 
 @pytest.mark.parametrize(
