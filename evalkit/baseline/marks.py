@@ -34,4 +34,5 @@ def baseline_command(run: Run) -> str:
     cell = run.cell
     if by_name(run):
         return f"evalkit golden record --target {cell.get('target')} --task {cell.get('task')} --k 0 --quant float32"
-    return f"make a K=0 float32 run with the options of {run.id}, then evalkit baseline record THAT_RUN"
+    but = f" but --{online_quant.FIELD.replace('_', '-')}" if mark(run, online_quant.FIELD) else ""
+    return f"make a K=0 float32 run with the options of {run.id}{but}, then evalkit baseline record THAT_RUN"

@@ -62,8 +62,9 @@ def test_fingerprints_know_it_and_only_where_it_is_asked_for(kind) -> None:
 
 
 def test_quantised_weights_make_no_baseline(tmp_path: Path) -> None:
-    with pytest.raises(EvalkitError, match="K=0 in float32 online=ptpc_fp8: a baseline is K=0 in float32"):
+    with pytest.raises(EvalkitError, match="K=0 in float32 online=ptpc_fp8: a baseline is K=0 in float32") as e:
         record_baseline(online(make_run(0)), tmp_path / "b.json")
+    assert "but --online-quant-config" in e.value.fix
     record_baseline(online(make_run(0), "{}"), tmp_path / "b.json")
     assert "online_quant_config" not in load_baseline(tmp_path / "b.json").fingerprint
 
