@@ -138,7 +138,7 @@ def golden_place(path: Path, run: Run) -> Path:
     method = str(run.cell.get("draft_method", draft))
     if method == "external":  # a server's
         method = str((run.cell.get("server") or {}).get("method") or draft)
-    if any(c.said and not c.said.method and c.said.draft == draft for _, c in found):
+    if draft and any(c.said and not c.said.method and c.said.draft == draft for _, c in found):
         method = draft
     try:
         curve = goldens.pick([c for _, c in found], model=str(run.cell.get("target")), method=method)

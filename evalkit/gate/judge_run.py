@@ -15,6 +15,7 @@ from evalkit.gate.floor import baseline_floor_check, floor_check
 from evalkit.gate.limits import GateSpec
 from evalkit.gate.lossless import layout_check, lossless_check
 from evalkit.gate.published import published_checks
+from evalkit.gate.reading import reading_check
 from evalkit.gate.served import age_check, path_check
 from evalkit.gate.whole import broken_scores, completeness, protocol, requests, truncated
 from evalkit.golden import Curve
@@ -54,6 +55,7 @@ def judge(
     checks += answer_checks(answered, spec.answers, unscored)
     broken = broken_scores(answered)
     checks.append(broken or protocol(answered))
+    checks += reading_check(run, answered)
     if not broken:
         form, accuracy = format_check(answered, spec.answers, accuracy_check(run, answered, baseline, spec))
         own = is_own_baseline(run, baseline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 CHECKS = (
     "completeness", "requests", "truncation", "served setting", "stop cut", "empty answers", "reasoning only",
-    "degenerate answers", "scores", "protocol", "format", "accuracy", "unanswered", "reference",
+    "degenerate answers", "scores", "stored reading", "protocol", "format", "accuracy", "unanswered", "reference",
     "floor", "baseline floor", "score", "real acceptance", "step counts", "acceptance", "acceptance source", "draft",
     "accepted length", "accepted drafts distribution", "accept rate by position", "lossless", "layout", "age",
 )  # fmt: skip

@@ -23,6 +23,7 @@ QUESTION_OF = {  # of every check; a name with a space at its end is of all chec
     "real acceptance": EVIDENCE, "acceptance source": EVIDENCE, "step counts": EVIDENCE,
     "completeness": EVIDENCE, "requests": EVIDENCE, "truncation": EVIDENCE, "stop cut": EVIDENCE, "score": EVIDENCE,
     "baseline floor": EVIDENCE, "age": EVIDENCE, "path ": EVIDENCE, "sweep": EVIDENCE, "served setting": EVIDENCE,
+    "stored reading": EVIDENCE,
 }  # fmt: skip
 COMPARES = ("accuracy", "reference ", "floor", "lossless")  # without one of these nothing says how well it answers
 _WORD = {Outcome.PASS: "Yes", Outcome.FAIL: "No", Outcome.INCONCLUSIVE: "Can't tell yet"}

@@ -24,6 +24,7 @@ from evalkit.fingerprint import sha256_json
 from evalkit.gate.limits import DEMANDS, GateSpec
 from evalkit.gate.names import BEGIN, CHECKS, is_check
 from evalkit.records import Check, Outcome, Run, Verdict
+from evalkit.report.cards import QUESTION_OF
 from evalkit.runfile import dump, pack_sample
 from evalkit.spec import SCHEMA_FILE, looks_like_spec, read, read_spec
 from evalkit.spec.document import PAGE, rendered
@@ -340,6 +341,7 @@ def test_every_check_of_the_gate_is_known_by_name() -> None:
     files = [folder / "answers.py", folder / "servercheck.py", *(folder / "gate").glob("*.py")]
     found = {a or b for file in files for a, b in told.findall(file.read_text())}
     assert {"accepted length", "format", "served setting", "stop cut", "layout"} <= found <= set(CHECKS)
+    assert {*CHECKS, *BEGIN, "sweep"} - {"reference"} == set(QUESTION_OF), "the report's list of the same names"
     assert {name.strip() for name in DEMANDS.values()} <= {*CHECKS, *(begin.strip() for begin in BEGIN)}
 
 
