@@ -36,7 +36,7 @@ def plot(found: Sequence[Subject]) -> Plot | None:
         few = pairs.n**2 < rows[0]["pairs"] * rows[-1]["pairs"]  # the left half of the logarithmic axis
         ax.annotate(f"{here_words}{100 * here:.2f} pt", (pairs.n, 100 * here), xytext=(7, 3) if few else (-6, -13),
                     ha="left" if few else "right", color=svg.INK, textcoords="offset points",
-                    fontsize=10)  # fmt: skip
+                    fontsize=10, bbox={"facecolor": svg.BACK, "edgecolor": "none", "pad": 0.5})  # fmt: skip
         ax.axhline(100 * margin, color=svg.BAD, linewidth=1.1, linestyle="--")
         ax.annotate("margin", (0, 100 * margin), xycoords=("axes fraction", "data"), xytext=(3, 3), ha="left",
                     textcoords="offset points", color=svg.BAD, fontsize=9.5)  # fmt: skip

@@ -112,7 +112,9 @@ def test_a_baseline_is_common_only_where_the_questions_are(others: bool) -> None
         for c in ax.collections if isinstance(c, LineCollection)
         for seg in map(np.asarray, c.get_segments()) if seg[0][0] == seg[1][0]
     }  # fmt: skip
-    lines = [(list(line.get_ydata()), [float(v) for v in np.asarray(line.get_xdata())]) for line in ax.lines]
+    lines = [
+        (np.asarray(line.get_ydata()).tolist(), [float(v) for v in np.asarray(line.get_xdata())]) for line in ax.lines
+    ]
     across = sorted(x[0] for y, x in lines if y == [0, 1] and x[0] == x[1] and round(x[0], 6) != round(100 * score, 6))
     assert upright == ({(100, 0), (99, 0), (90, 1), (89, 1)} if others else set())
     assert across == pytest.approx([] if others else [89, 90])
@@ -123,7 +125,13 @@ def test_what_could_be_shown_says_of_which_run_in_english() -> None:
     run = make_run(120)
     baseline = make_baseline(run)
     s = make_subject(run, judge(run, baseline=baseline, golden=None), label="K=7 nvfp4", baseline=baseline)
-    alone, both = figures.detectable.plot([s]), figures.detectable.plot([s, replace(s, label="b", index=1)])
-    assert alone is not None and alone.note.endswith("if the true loss of this run were just the margin.")
+    alone = figures.detectable.plot([s])
+    assert alone is not None
+    ax = Figure().add_subplot()
+    alone.draw(ax)
+    (label,) = [t for t in ax.texts if t.get_text().startswith("this run: ")]
+    assert label.get_bbox_patch() is not None, "it stays readable where the margin's line goes through it"
+    both = figures.detectable.plot([s, replace(s, label="b", index=1)])
+    assert alone.note.endswith("if the true loss of this run were just the margin.")
     assert both is not None
     assert both.note.endswith("if the true loss of K=7 nvfp4, the run that differs most, were just the margin.")
