@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.delayer import DelayerConfig
 from engine.errors import EngineError, nearest
+from engine.graph_sizes import canonical as canonical_graphs
 from engine.graph_sizes import graph_sizes
 from engine.mode import DTYPES, QuantMode
 from engine.mono.router import MODES as MONO_MODES
@@ -115,6 +116,7 @@ class EngineConfig:
         return graph_sizes(self.graphs, max_batch=self.max_batch, max_batched_tokens=self.max_batched_tokens, k=self.k)
 
     def _check_paths(self) -> None:
+        object.__setattr__(self, "graphs", canonical_graphs(self.graphs))
         sizes = self.graph_sizes
         if self.kernels not in KERNELS:
             hint = nearest(self.kernels, KERNELS)
@@ -152,6 +154,9 @@ class EngineConfig:
                               f"give a length from 1 to {self.k + 1}, the target's token included")  # fmt: skip
         if not 0.0 <= self.confidence_threshold <= 1.0:
             raise EngineError(f"confidence_threshold is {self.confidence_threshold:g}", "give a number from 0 to 1")
+        if self.verify_rows < 0:
+            raise EngineError(f"verify_rows is {self.verify_rows}",
+                              f"give 0 (no limit), or at least {self.max_batch}: a row for each sequence")  # fmt: skip
         if self.verify_rows and self.verify_rows < self.max_batch:
             raise EngineError(f"verify_rows is {self.verify_rows}, a tick of {self.max_batch} sequences has a row each",
                               f"give at least {self.max_batch}, or a smaller batch")  # fmt: skip

@@ -249,13 +249,24 @@ def _details(mode: QuantMode) -> list[str]:
     out = [
         f"kv[{name}]={value}" for name, value in (("dense", mode.kv_dense), ("draft", mode.kv_draft)) if value != AUTO
     ]
-    out += [f"kv[{layer}]={value}" for layer, value in mode.kv_layers]
+    out += [f"kv[{layers}]={value}" for layers, value in _ranges(mode.kv_layers)]
     defaults = {f.name: f.default for f in fields(QuantMode)}
     for name in ("index_fp4", "kv_scale", "mxfp4_scale", "mxfp8_scale", "fp8"):
         value = getattr(mode, name)
         if value != defaults[name]:
             out.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
     return out
+
+
+def _ranges(layers: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
+    """Neighbours of one format as a range: ("0-2", "fp8") for layers 0, 1 and 2."""
+    found: list[tuple[int, int, str]] = []
+    for layer, value in layers:
+        if found and found[-1][1:] == (layer - 1, value):
+            found[-1] = (found[-1][0], layer, value)
+        else:
+            found.append((layer, layer, value))
+    return [(str(first) if first == last else f"{first}-{last}", value) for first, last, value in found]
 
 
 def _shortest(mode: QuantMode, band: Band | None) -> str:

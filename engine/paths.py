@@ -49,13 +49,24 @@ def make_runner(
     return made
 
 
+def band_notes(config: EngineConfig, quant: QuantMode) -> list[str]:
+    """In what a configuration is not the band of the preset that it names, a sentence each."""
+    band = quant.band
+    if band is None:
+        return []
+    out = [f"{quant.name}: K is {config.k}, the band's is {band.k}"] if config.k != band.k else []
+    low, high = band.concurrency
+    if not low <= config.max_batch <= high:
+        out.append(f"{quant.name}: up to {config.max_batch} decode together, the band is of {low} to {high} at once")
+    if band.prefill_decode_interval != (asked := config.prefill_decode_interval):
+        out.append(f"{quant.name}: prefill_decode_interval is {asked}, the band's is {band.prefill_decode_interval}")
+    return out
+
+
 def path_notes(config: EngineConfig, quant: QuantMode, run: Runner) -> list[str]:
     """Where a path that the preset counts on serves less than one might expect, a sentence each."""
     band, sparse = quant.band, run.target.cfg.sparse
-    out = []
-    if band and band.prefill_decode_interval != (asked := config.prefill_decode_interval):
-        out.append(f"{quant.name}: prefill_decode_interval is {asked}, the band's is "
-                   f"{band.prefill_decode_interval}")  # fmt: skip
+    out = band_notes(config, quant)
     if band and band.mono and run.mono is None:
         out.append(f"{quant.name}: Mono serves no step: {REASONS[run.router.why_not]}")
     best = largest_batch(config.k, run.router.sizes)

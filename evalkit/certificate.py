@@ -24,10 +24,11 @@ from typing import Any
 from evalkit.baseline import GOLDEN_DIR
 from evalkit.errors import EvalkitError
 from evalkit.files import write_text
-from evalkit.fingerprint import Fingerprint, config_fingerprint, make, shown
+from evalkit.fingerprint import Fingerprint, config_fingerprint, make
 from evalkit.outputs.document import verdict_json
 from evalkit.records import Outcome, Run, Verdict
 from evalkit.runfile import RUN_FILE, SAMPLES_FILE, read_json
+from evalkit.sessions import uncounted
 
 CERTIFICATE_SCHEMA = 1
 DAYS = 14  # images, drivers and data sets move on; two weeks is one round of a recipe
@@ -36,7 +37,9 @@ CLOCKS = timedelta(minutes=5)  # two machines' clocks may be apart by this much
 KEY_BYTES = 16  # a shorter key can be guessed
 SEALS = ("sha256", "hmac_sha256")
 WORDS = {"k": "K", "quant": "quant mode", "draft_method": "draft method", "draft_sha": "draft (sha256 of its files)",
+         "online_quant_config": "online_quant_config (weights quantised after loading)",
          "target_sha": "target (sha256 of its files)"}  # fmt: skip
+FRESH = "run it again with --fresh"
 AGAIN = "evalkit certificate make RUN makes one from a run that passes"
 
 
@@ -138,6 +141,9 @@ def refuse(verdict: Verdict, run: Run) -> None:
         by = f" by {', '.join(broken)}" if broken else ""
         raise EvalkitError(f"no certificate: the verdict on {verdict.run_id} is {verdict.outcome.value}{by}",
                            "only a pass gets one; evalkit gate RUN says what would tell")  # fmt: skip
+    if lost := uncounted(run):
+        raise EvalkitError(f"no certificate: counters of {lost} of {len(run.samples)} answers of {run.id} are lost (a "
+                           "session was killed), and what served those is not known", FRESH)  # fmt: skip
     if verdict.run_id != run.id:
         raise EvalkitError(f"the verdict is on {verdict.run_id}, the run is {run.id}", "judge this run")
 
@@ -206,7 +212,7 @@ def faults(
     found = [*_seals(cert, key), *_verdict(cert), *_times(cert, now), *_margins(cert, margins or {})]
     if fingerprint is not None:
         for d in cert.configuration.differences(fingerprint):
-            found.append(f"{WORDS.get(d.name, d.name)} is {shown(d.there)}, the certificate is for {shown(d.here)}")
+            found.append(f"{WORDS.get(d.name, d.name)} is {d.words(d.there)}, the certificate is for {d.words(d.here)}")
     for stored in (*cert.runs, *cert.standards):
         own = (named or {}).get(stored.role)
         path = own or next((p / stored.name for p in places if (p / stored.name).exists()), None)

@@ -78,12 +78,13 @@ def _usage_error(e: Any, words: Sequence[str]) -> int:
 
 
 def _value_of(options: Sequence[str], words: Sequence[str]) -> str:
-    """What the command line gives an option: the word behind it, or behind its `=`."""
+    """What the command line gives an option: the word behind it, or behind its `=`. Given twice, the last counts."""
+    found = ""
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name in options:
-            return value if equals else " ".join(words[i + 1 : i + 2])
-    return ""
+            found = value if equals else " ".join(words[i + 1 : i + 2])
+    return found
 
 
 def _whereabouts(e: Exception) -> str:

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import MAX_TOP_K
-from engine.config import EngineConfig, QuantMode, nearest
+from engine.config import VERIFY, EngineConfig, QuantMode, nearest
 from engine.config_fields import architecture, read_json
 from engine.eagle3_config import is_eagle3
 from engine.errors import EngineError
+from evalkit import online_quant
 from evalkit.errors import EvalkitError
 from evalkit.servers.spec import METHODS, ServerSpec
+from evalkit.servers.unheard import refuse_unheard
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "tasks"
@@ -80,6 +82,11 @@ class Cell:
             raise EvalkitError(f"temperature is {self.temperature}", "give a number from 0 to 100")
         if not 0.0 < self.top_p <= 1.0:
             raise EvalkitError(f"top_p is {self.top_p}", "give a number above 0 and at most 1")
+        if not self.temperature and (self.top_p != 1.0 or self.top_k):
+            said = [f"{name} is {value}" for name, value, off in (("top_p", self.top_p, 1.0), ("top_k", self.top_k, 0))
+                    if value != off]  # fmt: skip
+            raise EvalkitError(f"{' and '.join(said)} at temperature 0: a greedy answer draws no token",
+                               "leave it away, or give a temperature above 0")  # fmt: skip
         e = self.engine
         if self.server is not None and (e.verify != "standard" or e.scheduled):
             raise EvalkitError("verify rule, forced length and confidences are set for this project's engine only",
@@ -137,6 +144,12 @@ class Cell:
         if server is not None and (mono, graphs, kernels) != ("", "off", "auto"):
             raise EvalkitError("--mono, --graphs and --kernels are of the built-in engine",
                                "leave them away, or use --server-arg")  # fmt: skip
+        if server is not None:
+            refuse_unheard(
+                server, verify=verify, forced_length=forced_length, confidence_threshold=confidence_threshold,
+                verify_rows=verify_rows, device=device, batch=batch, prefix_cache=prefix_cache, threads=threads,
+                online_quant_config=online_quant_config.strip(), draft_width=draft_width,
+            )  # fmt: skip
         delayed = server is None or (server.engine == "atom" and not server.base_url)
         if (prefill_decode_interval is not None and not delayed) or (prefill_delayer and server is not None):
             raise EvalkitError(
@@ -157,11 +170,15 @@ class Cell:
         if k is None:
             k = 0 if spec.method == "none" else DEFAULT_K
         if k == 0:
+            _refuse_of_a_draft(verify, confidence_threshold, verify_rows)
             name, spec = "none", DRAFTS["none"]
             server = replace(server, method="none") if server else None
         if forced_length and verify not in ("", "forced"):
             raise EvalkitError(f"--verify {verify} with --forced-length {forced_length:g}: forced acceptance verifies "
                                "nothing", "leave out --verify with --forced-length")  # fmt: skip
+        if verify not in ("", *VERIFY):
+            rules = tuple(rule for rule in VERIFY if rule != "forced")  # which has an option of its own
+            raise EvalkitError(f"unknown verify rule {verify!r}", f"{nearest(verify, rules)}use {' or '.join(rules)}")
         if verify == "forced" and not forced_length:
             raise EvalkitError("--verify forced without a length to draw", "give --forced-length alone")
         engine = EngineConfig(
@@ -223,6 +240,8 @@ class Cell:
     def stem(self, task_name: str) -> str:
         """The readable part of a run's id."""
         parts = [task_name, self.target, self.draft, f"k{self.k}", self.quant]
+        online = online_quant.words(online_quant.canonical(self.engine.online_quant_config))
+        parts += [online] if online else []
         if self.engine.tp > 1:
             parts.append(f"tp{self.engine.tp}")
         if self.server is not None:
@@ -230,6 +249,16 @@ class Cell:
         if self.limit:
             parts.append(f"n{self.limit}")
         return "-".join("".join(c if c.isalnum() or c in "._" else "-" for c in p).strip("-.") for p in parts)
+
+
+def _refuse_of_a_draft(verify: str, confidence_threshold: float, verify_rows: int) -> None:
+    """K=0 verifies nothing: a rule or confidences that choose drafts contradict it."""
+    odd = [f"--verify {verify}"] if verify == "block" else []
+    odd += [f"--confidence-threshold {confidence_threshold:g}"] if confidence_threshold else []
+    odd += [f"--verify-rows {verify_rows}"] if verify_rows else []
+    if odd:
+        raise EvalkitError(f"{' and '.join(odd)} at K=0: there is no draft to verify",
+                           "leave it away, or give a K of at least 1")  # fmt: skip
 
 
 def band_batch(quant: str) -> int:

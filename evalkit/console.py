@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from evalkit import layout
+from evalkit import layout, sessions
 from evalkit.formats import percent
+from evalkit.online_quant import asked, quant_name, words
 from evalkit.records import Bucket, Outcome, Run, Sample, Verdict
 from evalkit.views import STRICT
 
@@ -80,7 +81,7 @@ def _spared(run: Run) -> str:
 
 def path_rows(run: Run) -> list[tuple[str, str]]:
     """Which paths of the engine served the decode steps, of those that its counters name."""
-    told, rows = run.counters, []
+    told, rows = run.counters, [("sessions", said)] if (said := sessions.words(run)) else []
     share, total = told.get("mono_share"), told.get("decode_ticks")
     if isinstance(share, int | float):
         refused = told.get("mono_refused") or {}
@@ -117,7 +118,8 @@ def _canonical_row(answered: Sequence[Sample], run: Run) -> list[tuple[str, str]
 def run_table(run: Run, width: int = 0) -> Text:
     """What is printed after a run: its setting, and each figure behind its name."""
     cell = run.cell
-    title = f"{cell.get('task')}  {cell.get('target')} + {cell.get('draft')}  K={cell.get('k')}  {cell.get('quant')}"
+    mode = quant_name(cell, run.provenance)
+    title = f"{cell.get('task')}  {cell.get('target')} + {cell.get('draft')}  K={cell.get('k')}  {mode}"
     text = Text(layout.fold_lines(title, width), style="bold")
     return Text("").append_text(text).append(f"\n\n{layout.pairs(run_rows(run), width)}\n")
 
@@ -179,8 +181,9 @@ def runs_table(runs: Sequence[Run], width: int = 0) -> Text:
         answered = [s for s in run.samples if not s.error]
         scores = [s.scores[STRICT] for s in answered if STRICT in s.scores]
         steps = [t for s in answered for t in s.steps if t.k]
+        online = words(asked(run.cell, run.provenance))
         rows.append((
-            run.id,
+            run.id + (f" {online}" if online and "-online-" not in run.id else ""),  # ids of before did not say it
             f"{len(run.samples)}/{run.expected}"
             + (f" of {run.task_size}" if run.expected < run.task_size else "")
             + ("" if run.complete else "  interrupted")

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from evalkit import online_quant
 from evalkit.records import Run
 
 # The engine in this process is asked for plain completions. Runs stored before these facts were recorded are its.
@@ -40,6 +41,7 @@ BEFORE = {"mono": "off", "graphs": "off", "kernels": "auto", "tp": 1}  # of runs
 VERIFY = {"verify": "standard", "forced_length": 0.0, "confidence_threshold": 0.0, "verify_rows": 0}
 # Of the engine's scheduler, likewise: when a prompt is computed changes no text, and is a configuration's own.
 DELAYER = {"prefill_decode_interval": 0, "prefill_delayer": ""}
+EXTRA = "extra_body"  # a fact of a run that has one; in a configuration it is one of the flags
 PACKAGES = ("torch", "triton")
 SHOWN = 12  # characters of a hash that are printed
 
@@ -53,7 +55,11 @@ class Difference:
     there: Any
 
     def __str__(self) -> str:
-        return f"{self.name} {shown(self.here)} / {shown(self.there)}"
+        return f"{self.name} {self.words(self.here)} / {self.words(self.there)}"
+
+    def words(self, value: Any) -> str:
+        """One of the two values for people. A fact that is there only where it was asked for is else none."""
+        return "none" if value is None and self.name == online_quant.FIELD else shown(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +79,39 @@ class Fingerprint:
 
 def accuracy_fingerprint(run: Run | Mapping[str, Any]) -> Fingerprint:
     """What a run must share with another for their scores to be compared."""
-    return _of(run, ACCURACY)
+    return make(_of(run, ACCURACY).fields | online_facts(run) | extra_facts(_parts(run)[1]))
 
 
 def acceptance_fingerprint(run: Run | Mapping[str, Any]) -> Fingerprint:
     """What a run must share with another for their accepted lengths to be compared."""
-    return make(_of(run, ACCEPTANCE).fields | verify_facts(_parts(run)[1]))
+    cell = _parts(run)[1]
+    return make(_of(run, ACCEPTANCE).fields | verify_facts(cell) | online_facts(run) | extra_facts(cell))
+
+
+def extra_facts(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run added to every request (`--extra-body`), in one form; nothing for one that added nothing."""
+    spec = cell.get("server")
+    text = spec.get("extra_body") if isinstance(spec, Mapping) else None
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError):  # of a file that was edited: it still is not nothing
+        return {EXTRA: str(text)}
+    return {EXTRA: json.dumps(found, sort_keys=True)} if found else {}
 
 
 def verify_facts(cell: Mapping[str, Any]) -> dict[str, Any]:
     """What of VERIFY a cell (or an engine's configuration) has otherwise; nothing for one at K=0."""
     found = {name: cell.get(name, default) for name, default in VERIFY.items()}
     return {name: value for name, value in found.items() if value != VERIFY[name]} if cell.get("k") else {}
+
+
+def online_facts(run: Run | Mapping[str, Any]) -> dict[str, str]:
+    """The weights quantised after loading, in canonical JSON; nothing where none are."""
+    _, cell, provenance = _parts(run)
+    asked = online_quant.asked(cell, provenance)
+    return {online_quant.FIELD: asked} if asked else {}
 
 
 def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
@@ -95,10 +122,11 @@ def config_fingerprint(run_meta: Run | Mapping[str, Any]) -> Fingerprint:
     fields = {name: told.get(name, cell.get(name)) for name in SERVED}
     fields |= {name: cell.get(name, BEFORE.get(name)) for name in FLAGS} | verify_facts(cell)
     fields |= {name: cell[name] for name, default in DELAYER.items() if cell.get(name, default) != default}
-    versions = provenance.get("versions") or {}
+    fields |= online_facts(run_meta)
+    versions, extra = provenance.get("versions") or {}, extra_facts(cell)
     fields |= {
         "image": provenance.get("image", ""),
-        "flags": provenance.get("flags", {}),
+        "flags": {**(provenance.get("flags") or {}), **extra} if extra else provenance.get("flags", {}),
         "engine_code": provenance.get("code"),
         **{name: versions.get(name) for name in PACKAGES},
     }

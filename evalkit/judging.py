@@ -17,6 +17,7 @@ from evalkit.gate import GateSpec, judge
 from evalkit.gate.repeats import join_repeats
 from evalkit.golden import Curve, Standards
 from evalkit.records import Check, Outcome, Run, Standard, Verdict
+from evalkit.reread import contradiction, other_values
 from evalkit.runfile import RUN_FILE, read_json
 from evalkit.store import load_run
 
@@ -204,15 +205,19 @@ class Written:
 
 
 def read_verdicts(path: Path) -> list[Written]:
-    """What `evalkit gate --json FILE` wrote."""
+    """What `evalkit gate --json FILE` wrote. A document that contradicts itself is refused."""
     try:
         data = read_json(path.read_text(encoding="utf-8"))
-        return [Written(verdict=_verdict(one), run=dict(one["run"] or {})) for one in data["verdicts"]]
+        made = [Written(verdict=_verdict(one), run=dict(one["run"] or {})) for one in data["verdicts"]]
+        wrong = contradiction(data)
     except FileNotFoundError:
         raise EvalkitError(f"{path} does not exist", "write it with evalkit gate RUN... --json FILE") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
         why = f"{type(e).__name__}: {e}"
         raise EvalkitError(f"{path} is no verdict ({why})", "write it with evalkit gate RUN... --json FILE") from None
+    if wrong:
+        raise EvalkitError(f"{path} contradicts itself: {wrong}", "write it again with evalkit gate RUN... --json FILE")
+    return made
 
 
 def _verdict(values: dict[str, Any]) -> Verdict:
@@ -251,6 +256,11 @@ def with_verdicts(runs: Sequence[Run], path: Path, runs_dir: Path | None = None)
             )
         readers = {BASELINE: read_baseline, GOLDEN: partial(read_golden, run=run), SCORES: load_reference_scores}
         found, lost = restored(written.verdict, run, goldens.defaults_for(run), readers, folders)
+        if other := other_values(written.verdict, run, found):
+            raise EvalkitError(
+                f"{path} contradicts the standards that it names: {other}",
+                f"judge it again: evalkit gate {run.id} --json {path}",
+            )
         out.append(Judged(run=run, verdict=written.verdict, standards=found, source=path.name, lost=lost))
     return out
 

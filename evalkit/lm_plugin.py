@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import inspect
+import math
 import shutil
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from evalkit.harness import LM, Instance, arguments, lm_eval_command, register_m
 from evalkit.taskdata import locate
 
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k")
+LOWEST = {"k": 0, "batch": 1, "threads": 0, "tp": 1, "prefill_decode_interval": 0, "seed": 0}  # of whole numbers
 CELL_ARGS = ("model", "draft", "k", "quant", "draft_width", "verify", "batch", "threads", "tp", "device",
              "prefix_cache", "prefill_decode_interval", "mono", "graphs", "kernels", "seed")  # fmt: skip
 
@@ -106,6 +108,8 @@ def cell_from(args: dict[str, Any]) -> Cell:
     given: dict[str, Any] = {
         n: v for n, v in args.items() if n not in ("batch_size", "max_batch_size") and v is not None
     }
+    if "draft" in args and args["draft"] is None:
+        given["draft"] = "none"  # lm-eval reads the word none as None
     size = args.get("batch_size")
     if size is not None and "batch" not in given and str(size).isdigit():
         given |= {"batch": int(size)} if int(size) > 1 else {}  # lm-eval's 1 means: not said
@@ -115,8 +119,24 @@ def cell_from(args: dict[str, Any]) -> Cell:
                 f"unknown model argument {name!r}", f"{nearest(name, CELL_ARGS)}use {', '.join(CELL_ARGS)}"
             )
     assert set(CELL_ARGS) <= set(inspect.signature(Cell.make).parameters)
-    words: dict[str, Any] = {n: str(v) if n in ("model", "draft", "quant") else v for n, v in given.items()}
-    return Cell.make(**words)
+    return Cell.make(**{name: _read(name, value) for name, value in given.items()})
+
+
+def _read(name: str, value: Any) -> Any:
+    """A model argument as Cell.make takes it. lm-eval makes a number or a boolean of every word that looks like one
+    (-1 becomes a float in some of its ways in), and leaves any other word a text. Raises EvalkitError for a word where
+    a number or a boolean is meant."""
+    if name == "prefix_cache":
+        if not isinstance(value, bool):
+            raise EvalkitError(f"model argument {name}={value}", "give true or false")
+        return value
+    if name not in LOWEST:
+        return str(value)
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not whole or value != int(value) or value < LOWEST[name]:
+        said = f"{value:g}" if isinstance(value, float) else value
+        raise EvalkitError(f"model argument {name}={said}", f"give a whole number of at least {LOWEST[name]}")
+    return int(value)
 
 
 def sampling(generation: dict[str, Any], seed: int) -> SamplingParams:

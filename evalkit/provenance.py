@@ -5,7 +5,6 @@ Standard library only: versions are read from package metadata, so nothing heavy
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
@@ -16,9 +15,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from evalkit import online_quant
 from evalkit.checkpoint import TOKENIZER_FILES, checkpoint_hash, sha256_files
 from evalkit.config import ROOT, Cell, resolve_task, task_names
-from evalkit.fingerprint import ASKED, docs_sha, sha256_json, verify_facts
+from evalkit.fingerprint import ASKED, docs_sha, extra_facts, sha256_json, verify_facts
 from evalkit.servers.identity import PROTOCOL, weights
 
 PACKAGES = ("torch", "triton", "lm-eval", "transformers", "datasets", "tokenizers", "numpy", "scipy")
@@ -56,10 +56,10 @@ def fingerprint(
     }
     if engine.tp > 1:  # sums are then taken in another order
         out["tp"] = engine.tp
-    if engine.online_quant_config:
-        out["online_quant_config"] = json.loads(engine.online_quant_config)
+    if online := online_quant.canonical(engine.online_quant_config):
+        out[online_quant.FIELD] = online
     if cell.server is not None:
-        out |= {name: settings[name] for name in PROTOCOL if name in settings}
+        out |= {name: settings[name] for name in PROTOCOL if name in settings} | extra_facts(cell.to_json())
     return out | {"hash": sha256_json(out)}
 
 

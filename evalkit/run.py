@@ -16,6 +16,7 @@ from evalkit.gate.accuracy import baseline_differences
 from evalkit.golden import baseline_for, published
 from evalkit.harness import LoadedTask, load_task
 from evalkit.interrupts import Interrupted, signals
+from evalkit.online_quant import asked
 from evalkit.outlook import outlook
 from evalkit.preflight import check_documents, check_task, check_template, check_tokens
 from evalkit.records import Run
@@ -68,7 +69,7 @@ def run_cell(
                 stopper = _stopper(cell, task, head, baseline, spec)
                 head = replace(head, fingerprint=provenance.extend(head.fingerprint, stop_early=asdict(stopper.told())))
             trust = cell.server is None or not cell.server.smoke
-            writer = open_run(runs_dir, cell.stem(task.name), head, fresh=fresh, trust=trust)
+            writer = open_run(runs_dir, _named(cell, engine).stem(task.name), head, fresh=fresh, trust=trust)
             with writer:
                 try:
                     smoke, ahead = _smoke(cell, task, spec), _outlook(cell, task, head, baseline, spec, runs_dir)
@@ -77,8 +78,7 @@ def run_cell(
                     writer.keep([i for i, s in writer.done.items() if s.text.strip() or s.reasoning])
                     raise
                 except BaseException as e:
-                    if cell.server is not None:
-                        writer.remember(engine.counters, doubt=e.what if isinstance(e, WrongAnswers) else "")
+                    writer.remember(engine.counters, doubt=e.what if isinstance(e, WrongAnswers) else "")
                     raise
         except KeyboardInterrupt:
             kept = len(writer.done) if writer else 0
@@ -146,6 +146,13 @@ def _smoke(cell: Cell, task: LoadedTask, spec: GateSpec) -> Smoke | None:
                     margin=spec.accuracy_margin)  # fmt: skip
 
 
+def _named(cell: Cell, engine: Backend) -> Cell:
+    """The cell that a run is named and hashed by: without an online quantisation that no layer matched."""
+    if asked(cell.to_json(), getattr(engine, "record", {})):
+        return cell
+    return replace(cell, engine=replace(cell.engine, online_quant_config=""))
+
+
 def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> RunHead:
     told = {
         "task": task.name,
@@ -159,7 +166,7 @@ def _head(cell: Cell, task: LoadedTask, engine: Backend, notes: list[str]) -> Ru
     ids = [p.doc_id for p in task.prompts]
     return RunHead(
         cell={**cell.to_json(), "task": task.name, "shots": task.shots, "max_tokens": task.max_tokens},
-        fingerprint=provenance.fingerprint(cell, settings=settings, task=told, doc_ids=ids),
+        fingerprint=provenance.fingerprint(_named(cell, engine), settings=settings, task=told, doc_ids=ids),
         provenance={
             **provenance.collect(cell, settings=settings, files=task.files),
             **getattr(engine, "record", {}),

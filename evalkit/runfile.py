@@ -14,6 +14,7 @@ from typing import Any
 
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import VERIFY, sha256_json, verify_facts
+from evalkit.online_quant import FIELD, asked
 from evalkit.records import SCHEMA, Bucket, CanonicalScore, RequestCounts, Run, Sample, StepRecord, Stopping
 from evalkit.shipped import draft_fault
 
@@ -218,6 +219,9 @@ def _edited(head: dict[str, Any], samples: Sequence[Sample]) -> str:
         return why
     if (verify := verify_facts(cell)) != {n: told[n] for n in VERIFY if n in told}:
         return f"its cell says {verify or VERIFY} of the verify rule, its fingerprint something else"
+    both = {asked(cell, head["provenance"]), asked(told, head["provenance"])}
+    if len(both) > 1:
+        return f"online_quant_config is {cell.get(FIELD)!r} in its cell and {told.get(FIELD)!r} in its fingerprint"
     if not head["complete"]:
         return ""
     counts = {"samples": len(samples), "output_tokens": sum(s.tokens for s in samples)}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from evalkit.records import Sample
+from evalkit.records import Run, Sample
+
+COPIED = "the same samples, each in the same time to the last digit, which two runs never take"
 
 
 def samples_sha(samples: Iterable[Sample]) -> str:
@@ -22,3 +24,17 @@ def samples_sha(samples: Iterable[Sample]) -> str:
                 sorted(s.scores.items()), sorted(s.extracted.items()), steps, counts)  # fmt: skip
         made.update(json.dumps(told).encode())
     return made.hexdigest()
+
+
+def copy_among(runs: Sequence[Run]) -> tuple[Run, Run] | None:
+    """A run and a copy of it under another id; None where there is none.
+
+    A true repeat, even a greedy one that finds the same, takes other times. Runs in which all samples have one time
+    (a clock that tells nothing) are left out.
+    """
+    known: dict[tuple[str, tuple[float, ...]], Run] = {}
+    for run in runs:
+        seconds = tuple(s.seconds for s in sorted(run.samples, key=lambda s: (s.doc_id, s.doc_hash, s.prompt_hash)))
+        if len(set(seconds)) > 1 and (other := known.setdefault((samples_sha(run.samples), seconds), run)) is not run:
+            return other, run
+    return None

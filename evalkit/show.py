@@ -16,7 +16,7 @@ from evalkit.acceptance import (
 )
 from evalkit.acceptance.model import FEW_CLUSTERS
 from evalkit.console import path_rows
-from evalkit.fingerprint import verify_facts
+from evalkit.fingerprint import online_facts, verify_facts
 from evalkit.layout import fold, pairs, table
 from evalkit.listing import layout_of
 from evalkit.records import Run
@@ -124,4 +124,5 @@ def _buckets(run: Run, width: int) -> list[str]:
 
 def _settings(run: Run) -> list[tuple[str, str]]:
     told = {key: run.cell[key] for key in SETTINGS if run.cell.get(key) not in (None, "")}
-    return [(name, str(value)) for name, value in {**told, **layout_of(run.cell), **verify_facts(run.cell)}.items()]
+    told |= layout_of(run.cell) | verify_facts(run.cell) | online_facts(run)
+    return [(name, str(value)) for name, value in told.items()]

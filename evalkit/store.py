@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from evalkit.continuing import differs
 from evalkit.errors import EvalkitError
 from evalkit.files import write_all, write_atomic
 from evalkit.records import SCHEMA, Run, Sample, Stopping
@@ -34,7 +35,7 @@ from evalkit.runfile import (
     read_head,
     unpack_sample,
 )
-from evalkit.servers.counters import join
+from evalkit.sessions import COUNTED, add_counters
 
 __all__ = ["RunHead", "RunWriter", "find_run", "list_runs", "load_run", "open_run"]
 
@@ -101,10 +102,11 @@ class RunWriter:
         return [f"the run was continued at another address of the server: {', then '.join(dict.fromkeys(told))}"]
 
     def remember(self, counters: Mapping[str, Any], *, doubt: str = "") -> None:
-        """Keeps a server's counts of a session that ends before the run does: they can't be read again. `doubt` says
+        """Keeps the counters of a session that ends before the run does: they can't be read again. `doubt` says
         why the samples should not be trusted: without --fresh or an explicit trust the run is then not continued."""
-        if (counters or doubt) and self._file >= 0:
-            self._counters = join(self._counters, counters)
+        if self._file >= 0:
+            self._counters = add_counters(self._counters, counters)
+            self._sessions[-1][COUNTED] = True
             with suppress(OSError):
                 self._write_head({**self._unfinished(), **({"doubt": doubt} if doubt else {})})
 
@@ -142,13 +144,14 @@ class RunWriter:
             raise ValueError(f"{len(self.done)} samples of {self.head.expected}")
         self.head = replace(self.head, provenance={**self.head.provenance, **provenance})
         tokens = sum(s.tokens for s in self.done.values())
+        self._sessions[-1][COUNTED] = True
         try:
             os.fsync(self._file)
             self._write_head({
                 "complete": True,
                 "seconds": round(self._before + seconds, 3),
                 "output_tokens": tokens,
-                "counters": join(self._counters, counters),
+                "counters": add_counters(self._counters, counters),
                 "samples": len(self.done),
                 **({"stopping": asdict(stopping)} if stopping else {}),
                 **({"stopped": stopped} if stopped else {}),
@@ -192,7 +195,7 @@ class RunWriter:
 
 
 def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False, trust: bool = True) -> RunWriter:
-    """The run to write: the interrupted one with this fingerprint, else a new one.
+    """The run to write: the interrupted one of this setting (evalkit.continuing), else a new one.
 
     Raises EvalkitError for an interrupted one whose samples are in doubt, where there is no `trust` in them and no
     later run.
@@ -202,25 +205,27 @@ def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False, trust
     for folder in _candidates(root, base):
         if fresh and folder.exists():
             continue
-        if doubt and not (folder / RUN_FILE).exists():
+        old = _head_of(folder)
+        if old and old["complete"]:
+            doubt = ""  # a later run is whole
+            continue  # never overwritten; a complete run needs no lock to be seen as such
+        if old and (why := differs(old, _plain_head(head))):
+            note = f"{folder.name} was interrupted and is not continued: {why}"
+            continue
+        if doubt and not old:
             raise EvalkitError(f"{doubt}; its answers are kept and not continued",
                                "mend the server and add --fresh; --no-smoke goes on with those answers")  # fmt: skip
-        doubt = "" if trust or not folder.exists() else _doubt(folder)
+        doubt = "" if trust or not old or not old.get("doubt") else f"{folder.name} was ended: {old['doubt']}"
         if doubt:
             continue
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise EvalkitError(f"cannot make {folder} ({e.strerror})", WRITABLE) from None
-        path = folder / RUN_FILE
-        if path.exists() and read_head(folder)["complete"]:
-            continue  # never overwritten; a complete run needs no lock to be seen as such
         lock = _lock(folder)
         try:
-            old = read_head(folder) if path.exists() else None
-            if old and (old["complete"] or not _same(old, head)):
-                if not old["complete"]:
-                    note = f"{folder.name} was interrupted and is not continued: the engine's code has changed since"
+            old = _head_of(folder)  # as it is now that nobody else writes
+            if old and (old["complete"] or differs(old, _plain_head(head))):
                 os.close(lock)
                 continue
             sessions = list(old["provenance"].get("sessions", [])) if old else []
@@ -232,28 +237,24 @@ def open_run(root: Path, stem: str, head: RunHead, *, fresh: bool = False, trust
         writer = RunWriter(
             folder, head, lock, done=done, offset=offset, seconds=seconds, sessions=sessions, counters=counters
         )
-        writer.note = note
+        writer.note = "" if writer.resumed else note
         return writer
     raise AssertionError("unreachable")
 
 
-def _doubt(folder: Path) -> str:
-    """Why the samples of an interrupted run are in doubt; "" where they are not."""
-    path = folder / RUN_FILE
-    old = read_head(folder) if path.exists() else {}
-    return "" if old.get("complete") or not old.get("doubt") else f"{folder.name} was ended: {old['doubt']}"
+def _head_of(folder: Path) -> dict[str, Any] | None:
+    return read_head(folder) if (folder / RUN_FILE).exists() else None
+
+
+def _plain_head(head: RunHead) -> dict[str, Any]:
+    """A head as it will be read back."""
+    return {name: _plain(getattr(head, name)) for name in ("cell", "fingerprint", "provenance")}
 
 
 def _address(provenance: Mapping[str, Any]) -> str:
     """The address of a server that was there already; "" for one that was started, on a port of its own each time."""
     server = provenance.get("server")
     return str(server.get("base_url") or "").rstrip("/") if isinstance(server, Mapping) else ""
-
-
-def _same(old: Mapping[str, Any], head: RunHead) -> bool:
-    """Whether an interrupted run may take our samples: the same setting, run by the same engine."""
-    code = [dict(p).get("code") for p in (old["provenance"], head.provenance)]
-    return old["fingerprint"] == _plain(head.fingerprint) and code[0] == code[1]
 
 
 def _candidates(root: Path, base: str) -> Iterator[Path]:

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from evalkit.acceptance import by_answer_length, by_category, of_run, positions
+from evalkit.fingerprint import online_facts
 from evalkit.records import Run, Verdict
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def runs(runs: Iterable[Run]) -> DataFrame:
             {"run": run.id, "complete": run.complete, "samples": len(run.samples)}
             | {"failed": len(run.samples) - len(answered)}
             | {key: run.cell.get(key) for key in ("task", "target", "draft", "k", "quant", "temperature", "seed")}
+            | online_facts(run)
             | {f"score:{n}": sum(s.scores.get(n, 0.0) for s in answered) / len(answered) for n in names}
             | {
                 "accepted_length": found.accepted_length, "accepted_length_se": found.se,

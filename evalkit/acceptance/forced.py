@@ -143,7 +143,7 @@ def forced_signs(
     signs = []
     if looks_forced(histogram):
         values = [a for a, count in enumerate(histogram) if count]
-        signs.append(f"only {' or '.join(map(str, values))} accepted drafts in all {sum(histogram)} steps")
+        signs.append(f"{' or '.join(map(str, values))} accepted drafts in every one of {sum(histogram)} steps")
     if constant_conditional(histogram, design_effect):
         signs.append("one conditional rate at every position and no difference between documents")
     if too_even(design_effect, clusters):

@@ -10,11 +10,11 @@ tokens that the steps don't account for are summed, and no single answer is blam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from evalkit.records import Run, Sample
+from evalkit.sessions import gave_up, uncounted
 
 VERIFY_STEPS = "verify_steps"  # the engine's own counter
 SERVER_SLACK = 0.01  # share of a server's tokens that its steps may leave unexplained
@@ -25,8 +25,8 @@ class Reconciled:
     """What steps and tokens say of each other. `wrong` (a contradiction) and `unknown` (no count) are sentences."""
 
     steps: int  # verify steps that are stored
-    told: int | None  # that the engine counted, in the last session
-    resumed: bool  # whether answers of earlier sessions are among them, whose steps that count leaves out
+    told: int | None  # that the engine counted, in the sessions whose counters are known
+    lost: int  # answers of other sessions, whose steps that count leaves out
     tokens: int  # of the answers that were compared
     unexplained: int  # tokens that the steps give too many or too few
     answers: int
@@ -58,12 +58,12 @@ def reconcile(run: Run) -> Reconciled:
             wrong.append(f"{len(order)} answers have a step that can't be (trimmed and not cut, or cut before the "
                          f"last); first document {order[0].doc_id}")  # fmt: skip
     told = _told(run.counters.get(VERIFY_STEPS))
-    resumed = any(_kept(session) for session in _sessions(run.provenance.get("sessions")))
+    lost = uncounted(run)
     if run.cell.get("k") and not answered:
         unknown.append("no answers, so no steps to compare")
     if not served:
-        _count(run, stored, told, resumed, wrong, unknown)
-    return Reconciled(steps=stored, told=told, resumed=resumed, tokens=tokens, unexplained=unexplained,
+        _count(run, stored, told, lost, wrong, unknown)
+    return Reconciled(steps=stored, told=told, lost=lost, tokens=tokens, unexplained=unexplained,
                       answers=len(compared), wrong=tuple(wrong), unknown=tuple(unknown))  # fmt: skip
 
 
@@ -91,23 +91,14 @@ def _told(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def _count(run: Run, stored: int, told: int | None, resumed: bool, wrong: list[str], unknown: list[str]) -> None:
-    """The engine's counter holds the last session's steps, given-up requests included."""
+def _count(run: Run, stored: int, told: int | None, lost: int, wrong: list[str], unknown: list[str]) -> None:
+    """The engine's counter holds the steps of all sessions that ended in order, given-up requests included."""
     if told is None:
         unknown.append("the engine's counters do not say how many verify steps there were")
         return
-    given_up = bool(run.stopped) or any(s.error for s in run.samples)
-    bad = (told < stored and not resumed) or (told > stored and not given_up)
+    given_up = gave_up(run) or bool(run.stopped) or any(s.error for s in run.samples)
+    bad = (told < stored and not lost) or (told > stored and not given_up)
     if bad:
         wrong.append(f"{stored} verify steps are stored, the engine counted {told}")
     elif told and not stored:
         unknown.append(f"no verify step is stored, the engine counted {told}: no answer came back that shows them")
-
-
-def _sessions(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()
-
-
-def _kept(session: Any) -> bool:
-    kept = session.get("kept") if isinstance(session, dict) else None
-    return type(kept) is int and kept > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evalkit import online_quant
 from evalkit.config import TARGETS
 from evalkit.records import Run
 
@@ -12,7 +13,10 @@ BASELINE_MARKS = ("target_sha", "task_sha")  # what a run must share with its ba
 
 
 def mark(run: Run, key: str) -> Any:
-    """A fact that two runs may have to share: from the fingerprint, else from the cell; None if in neither."""
+    """A fact that two runs may have to share: from the fingerprint, else from the cell; None if in neither. What was
+    quantised after loading is canonical, and None where nothing was."""
+    if key == online_quant.FIELD:
+        return online_quant.asked(run.cell, run.provenance) or None
     return run.fingerprint.get(key, run.cell.get(key))
 
 
@@ -30,4 +34,5 @@ def baseline_command(run: Run) -> str:
     cell = run.cell
     if by_name(run):
         return f"evalkit golden record --target {cell.get('target')} --task {cell.get('task')} --k 0 --quant float32"
-    return f"make a K=0 float32 run with the options of {run.id}, then evalkit baseline record THAT_RUN"
+    but = f" but --{online_quant.FIELD.replace('_', '-')}" if mark(run, online_quant.FIELD) else ""
+    return f"make a K=0 float32 run with the options of {run.id}{but}, then evalkit baseline record THAT_RUN"

@@ -14,8 +14,11 @@ from evalkit.baseline.marks import BASELINE_MARKS, baseline_command, mark
 from evalkit.baseline.model import HASH_CHARS, Baseline, Row, Variation, score_bit
 from evalkit.errors import EvalkitError
 from evalkit.files import write_text
-from evalkit.fingerprint import accuracy_fingerprint
+from evalkit.fingerprint import accuracy_fingerprint, extra_facts
+from evalkit.online_quant import FIELD as ONLINE
+from evalkit.online_quant import quant_name
 from evalkit.records import Run
+from evalkit.sameness import COPIED, copy_among
 from evalkit.servers.setting import stored_faults
 from evalkit.views import FLEXIBLE, STRICT
 
@@ -65,11 +68,13 @@ def _variation(runs: Sequence[Run], marks: Mapping[str, Any]) -> Variation | Non
         return None
     if len({run.id for run in runs}) < len(runs):
         raise EvalkitError("the same run is given twice: a copy varies by nothing", "give each run once")
+    if copied := copy_among(runs):
+        raise EvalkitError(f"run {copied[1].id} is a copy of {copied[0].id}: {COPIED}", "give runs made one by one")
     first, table = _baseline_rows(runs[0]), []
     for run in runs:
         rows = _baseline_rows(run)
         told = accuracy_fingerprint(run).fields
-        differ = [key for key in marks if told.get(key, mark(run, key)) != marks[key]]
+        differ = [key for key in {**marks, **extra_facts(run.cell)} if told.get(key, mark(run, key)) != marks.get(key)]
         prompts = {doc: row.prompt_hash for doc, row in rows.items()}
         if prompts != {doc: row.prompt_hash for doc, row in first.items()}:
             differ.append("prompts")
@@ -89,10 +94,10 @@ def _variation(runs: Sequence[Run], marks: Mapping[str, Any]) -> Variation | Non
 
 def _baseline_rows(run: Run) -> dict[str, Row]:
     """A run's scores by document; refuses a run that can be no baseline."""
-    if run.cell.get("k") != 0 or run.cell.get("quant") != "float32":
+    if run.cell.get("k") != 0 or run.cell.get("quant") != "float32" or mark(run, ONLINE):
+        mode = quant_name(run.cell, run.provenance)
         raise EvalkitError(
-            f"run {run.id} is K={run.cell.get('k')} in {run.cell.get('quant')}: a baseline is K=0 in float32",
-            baseline_command(run),
+            f"run {run.id} is K={run.cell.get('k')} in {mode}: a baseline is K=0 in float32", baseline_command(run)
         )
     if faults := stored_faults(run):
         raise EvalkitError(f"run {run.id}: {'; '.join(faults)}: no baseline",

@@ -50,6 +50,9 @@ def make(
 ) -> None:
     """Judge stored runs (several as one sweep), or by a specification, and certify each that passes. Exits as evalkit
     gate does."""
+    from evalkit.records import Outcome
+    from evalkit.sessions import uncounted
+
     key = _key(key_file, key_env)
     if spec := specification(which, baseline=baseline, golden=golden, margin=margin):
         judged, outcome = by_spec(spec, runs_dir)
@@ -59,6 +62,8 @@ def make(
         raise EvalkitError(f"--output for {len(judged)} certificates", "leave it away: each goes into its run's folder")
     for one in judged:
         certify(one, output or one.folder / FILE, now=clock(), days=days, key=key)
+    if outcome is Outcome.PASS and any(uncounted(one.run) for one in judged):
+        outcome = Outcome.INCONCLUSIVE
     raise typer.Exit(exit_code(outcome))
 
 
@@ -68,6 +73,7 @@ def check(
     against: Annotated[str | None, typer.Option("--against", help="The run to compare with.", metavar="RUN")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Or a setting: draft tokens a step ...")] = None,
     quant: Annotated[str, typer.Option(help="... format of the KV cache ...")] = "float32",
+    online_quant_config: opt.OnlineQuant = "",
     draft: Annotated[str, typer.Option("--draft", help="... its draft ...")] = "dspark",
     model: Annotated[str, typer.Option("--model", "--target", help="... its target ...")] = "gradeschool-m3",
     draft_width: Annotated[str, typer.Option("--draft-width", help="... its draft width ...")] = "k",
@@ -106,7 +112,7 @@ def check(
     else:
         here = _of_setting(
             dict(k=k, quant=quant, draft=draft, model=model, draft_width=draft_width, device=device, batch=batch,
-                 tp=tp, prefix_cache=prefix_cache), image, flag or ()
+                 tp=tp, prefix_cache=prefix_cache, online_quant_config=online_quant_config), image, flag or ()
         )  # fmt: skip
     cert = certificate.read_certificate(file)
     given = {"baseline": find_standard(baseline, runs_dir, "baseline"), "specification": spec,
@@ -194,19 +200,21 @@ def _of_setting(words: dict[str, Any], image: str, flags: Sequence[str]) -> Fing
     from engine.config import QuantMode
     from evalkit import provenance
     from evalkit.config import Cell
-    from evalkit.fingerprint import config_fingerprint
+    from evalkit.fingerprint import EXTRA, config_fingerprint, extra_facts
 
     cell = Cell.make(**words)
     engine = cell.engine
     device = _device(engine.device)
     if bad := [word for word in flags if "=" not in word]:
         raise EvalkitError(f"--flag {bad[0]!r}, expected NAME=VALUE", "give --flag NAME=VALUE")
+    given = dict(word.split("=", 1) for word in flags)
+    given |= extra_facts({"server": {EXTRA: given.get(EXTRA)}})  # in the one form that runs store
     dtype = engine.dtype if engine.dtype != "auto" else "float32" if device == "cpu" else "bf16"
     settings = {"device": device, "dtype": QuantMode.parse(engine.quant, dtype).dtype}
     told = provenance.fingerprint(cell, settings=settings, task={}, doc_ids=())
     where = {
         "image": image,
-        "flags": dict(word.split("=", 1) for word in flags),
+        "flags": given,
         "code": provenance.code_hash(),
         "versions": provenance.versions(),
     }

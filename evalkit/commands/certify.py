@@ -76,11 +76,16 @@ def certify(one: Judged, path: Path, *, now: datetime, days: int, key: bytes | N
     """Writes the certificate of a run that passes; takes away one of an earlier verdict where it does not."""
     from evalkit import certificate
     from evalkit.records import Outcome
+    from evalkit.sessions import uncounted, words
 
     if one.verdict.outcome is not Outcome.PASS:
         path.unlink(missing_ok=True)
         telling = ", ".join(c.name for c in one.verdict.checks if c.outcome is one.verdict.outcome)
         say(f"no certificate: {one.run.id} is {one.verdict.outcome.value}" + (f" by {telling}" if telling else ""))
+        return
+    if uncounted(one.run):
+        path.unlink(missing_ok=True)
+        say(f"no certificate: {one.run.id} is inconclusive: sessions {words(one.run)}; --fresh runs it again")
         return
     values = certificate.make_certificate(
         one.verdict, one.run, one.folder, standards=one.standards, now=now, days=days, key=key, ends=one.ends

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from evalkit.records import Run, Verdict
 
 STDOUT = Path("-")
+PRINTABLE = ("json", "junit", "summary")  # each one text
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # where GitHub says a step's summary is
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write JSON; - prints it alone.", metavar="FILE")]
 JunitFile = Annotated[
-    Path | None, typer.Option("--junit", help="Write JUnit XML; inconclusive is a failure there.", metavar="FILE")
+    Path | None, typer.Option("--junit", help="Write JUnit XML (inconclusive: a failure); - as --json.", metavar="FILE")
 ]
-SummaryFile = Annotated[Path | None, typer.Option("--summary", help="Write a markdown summary.", metavar="FILE")]
+SummaryFile = Annotated[
+    Path | None, typer.Option("--summary", help="Write a markdown summary; - as --json.", metavar="FILE")
+]
 StepSummary = Annotated[bool, typer.Option("--step-summary", help=f"Add the summary to ${STEP_SUMMARY}.")]
 Annotations = Annotated[bool, typer.Option("--annotations", help="Print GitHub annotations to stderr.")]
 BenchmarkFile = Annotated[
@@ -52,6 +55,12 @@ class Outputs:
 
         if self.step_summary and not os.environ.get(STEP_SUMMARY):
             raise EvalkitError(f"--step-summary, and ${STEP_SUMMARY} is not set", "give --summary FILE outside GitHub")
+        if len(printed := self._printed) > 1:
+            raise EvalkitError(f"{' and '.join(f'--{name} -' for name in printed)}: standard output has room for one",
+                               "give the others a file")  # fmt: skip
+        if odd := [name for name in ("benchmark", "lm-eval") if getattr(self, name.replace("-", "_")) == STDOUT]:
+            raise EvalkitError(f"--{odd[0]} - : it writes several files, which standard output can't hold",
+                               f"give a {'folder' if odd[0] == 'lm-eval' else 'file'}")  # fmt: skip
         files = [path for path in (self.json, self.junit, self.summary, self.benchmark) if path and path != STDOUT]
         if self.benchmark:
             files.append(smaller_path(self.benchmark))
@@ -71,19 +80,22 @@ class Outputs:
 
     @property
     def alone(self) -> bool:
-        """Whether the JSON goes to standard output, where nothing else may."""
-        return self.json == STDOUT
+        """Whether one of the outputs goes to standard output, where nothing else may."""
+        return bool(self._printed)
+
+    @property
+    def _printed(self) -> list[str]:
+        return [name for name in PRINTABLE if getattr(self, name) == STDOUT]
 
     def write(self, verdicts: Sequence[Verdict], runs: Sequence[Run]) -> None:
         """Writes what was asked for, and says on stderr what was not written and why."""
         from evalkit import outputs
-        from evalkit.outputs.document import document_text
 
-        if self.json and not self.alone:
+        if self.json and self.json != STDOUT:
             outputs.write_json(verdicts, runs, self.json)
-        if self.junit:
+        if self.junit and self.junit != STDOUT:
             outputs.write_junit(verdicts, runs, self.junit)
-        if self.summary:
+        if self.summary and self.summary != STDOUT:
             outputs.write_summary(verdicts, runs, self.summary)
         if self.step_summary:
             outputs.append_summary(verdicts, runs, Path(os.environ[STEP_SUMMARY]))
@@ -94,5 +106,6 @@ class Outputs:
         if self.lm_eval:
             for said in outputs.write_lm_eval(verdicts, runs, self.lm_eval):
                 print(said, file=sys.stderr)
-        if self.alone:
-            print(document_text(verdicts, runs), end="")
+        texts = {"json": outputs.document_text, "junit": outputs.junit_text, "summary": outputs.summary_text}
+        for name in self._printed:
+            sys.stdout.write(texts[name](verdicts, runs))

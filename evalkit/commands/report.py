@@ -13,15 +13,18 @@ from evalkit.commands import options as opt
 from evalkit.commands.common import load
 from evalkit.errors import EvalkitError
 
+PORT = 8188
+WRITES = "The file.  [default: report.html in the run, of several in --runs-dir; markdown is printed]"
+
 
 def report(
     which: Annotated[list[str] | None, typer.Argument(help="Runs: folders, or ids.", metavar="[RUN]...")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML file.  [default: in the run]")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help=WRITES)] = None,
     verdict: Annotated[Path | None, typer.Option("--gate", help="Verdicts of `evalkit gate --json FILE`.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as markdown instead.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The tables as markdown instead.")] = False,
     data: Annotated[Path | None, typer.Option("--data", help="Folder for the plots' data: CSV and Parquet.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve all runs on this machine only, with history.")] = False,
-    port: Annotated[int, typer.Option(help="Of --serve; 0 takes a free one.")] = 8188,
+    port: Annotated[int | None, typer.Option(help=f"Of --serve; 0 takes a free one.  [default: {PORT}]")] = None,
     runs_dir: opt.RunsDir = Path("runs"),
 ) -> None:
     """Write the HTML report of stored runs: one, two side by side, or a sweep."""
@@ -30,8 +33,10 @@ def report(
 
         if which or output or verdict or markdown or data:
             raise EvalkitError("--serve shows every run of --runs-dir", "leave the other arguments away")
-        start(runs_dir, port)
+        start(runs_dir, PORT if port is None else port)
         return
+    if port is not None:
+        raise EvalkitError(f"--port {port} is of --serve, which is not given", "add --serve, or leave --port away")
     if not which:
         raise EvalkitError("no run is given", "give one, two or more runs (evalkit list shows them), or --serve")
     import gc
@@ -58,9 +63,13 @@ def _report(
         files = write_data(judging.report_subjects(found), data)
         print(f"data: {len(files)} files in {data}", file=sys.stderr)
     if markdown:
-        from evalkit.report.markdown import page_markdown
+        from evalkit.report.markdown import page_markdown, write_tables
 
-        print(page_markdown(judging.report_subjects(found)), end="")
+        told = page_markdown(judging.report_subjects(found))
+        if output is None:
+            print(told, end="")
+        else:
+            print(f"report: {write_tables(told, output)}")
         return
     path = output or (find_run(which[0], runs_dir) if len(which) == 1 else runs_dir) / "report.html"
     print(f"report: {judging.write_reports(found, path)}")

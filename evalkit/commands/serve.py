@@ -19,7 +19,9 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback is warned of.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the key to ask for.")] = None,
-    name: Annotated[str, typer.Option("--served-model-name", help="What requests call it.  [default: target]")] = "",
+    name: Annotated[
+        str | None, typer.Option("--served-model-name", help="What requests call it.  [default: target]")
+    ] = None,
     chat_template: Annotated[str | None, typer.Option(help="Jinja file, or plain.  [default: the model's]")] = None,
     seed: Annotated[int, typer.Option(help="Mixed into the seed of each request.")] = 0,
     draft_width: opt.Width = "k",
@@ -40,8 +42,9 @@ def serve(
         device=device, prefix_cache=prefix_cache, seed=seed,
     )  # fmt: skip
     settings = ServeSettings(
-        name=name or cell.target, host=host, port=port, api_key=key_from(api_key_env), max_queue=max_queue,
-        max_body=max_body_mb * MB, drain_seconds=drain_seconds, chat_template=check_template(chat_template),
+        name=cell.target if name is None else name, host=host, port=port, api_key=key_from(api_key_env),
+        max_queue=max_queue, max_body=max_body_mb * MB, drain_seconds=drain_seconds,
+        chat_template=check_template(chat_template),
     )  # fmt: skip
     wait_briefly(os.environ)
     from evalkit.serve import server

@@ -28,7 +28,7 @@ def acceptance_checks(run: Run, k: int, golden: Curve | None, spec: GateSpec, no
     told = source_check(run, found)
     if told and told[0].outcome is FAIL:
         return [real, *told]
-    checks = [real, counts, *told, _draft(found)]
+    checks = [real, counts, *told, _draft(run, found)]
     if found.accepted_length is not None and (found.accepted or not found.steps):
         checks.append(length_check(run, k, found, golden, spec, notes))
         if "ratio" in checks[-1].numbers and golden is not None:  # it was comparable
@@ -82,15 +82,20 @@ def _counts(run: Run) -> Check:
     if found.unknown:
         words = "; ".join(found.unknown)
         return checked("step counts", INCONCLUSIVE, expected, words, **numbers)
-    session = " in the session that ended the run" if found.resumed else ""
+    session = f" in sessions that leave {found.lost} answers out (one was killed)" if found.lost else ""
     counted = "" if found.told is None else f", and the engine counted {found.told}{session}"
     words = f"{found.steps} verify steps give the {found.tokens} tokens of {found.answers} answers{counted}"
     return checked("step counts", PASS, expected, words, words, **numbers)
 
 
-def _draft(found: AcceptanceStats) -> Check:
+def _draft(run: Run, found: AcceptanceStats) -> Check:
     expected = f"drafts proposed and accepted at K={found.k}"
     numbers = {"steps": found.steps, "drafts": found.drafts, "accepted": found.accepted}
+    answered = [s for s in run.samples if not s.error]
+    longest, cut = max((s.tokens for s in answered), default=0), any(s.finish_reason == "length" for s in answered)
+    if longest == 1 and cut and not found.steps and not found.steps_without_draft:
+        words = "no verify step: the token limit ends every answer at its first token, which the prompt itself gives"
+        return checked("draft", INCONCLUSIVE, expected, words, f"{words}; raise --max-tokens", **numbers)
     if found.accepted == 0 and (found.steps or found.accepted_length is None):
         words = f"{found.drafts} drafts in {found.steps} verify steps, none accepted"
         hint = f"{words}: the draft contributes nothing (wrong method, checkpoint or template)"

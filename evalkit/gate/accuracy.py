@@ -10,7 +10,7 @@ from evalkit import stats
 from evalkit.baseline import BASELINE_MARKS, HASH_CHARS, STRICT, Baseline, Row, by_name, score_bit
 from evalkit.baseline import baseline_command as baseline_fix
 from evalkit.chances import loss_words, p_value
-from evalkit.fingerprint import ACCURACY, Difference, accuracy_fingerprint, in_words
+from evalkit.fingerprint import ACCURACY, EXTRA, Difference, accuracy_fingerprint, in_words
 from evalkit.formats import points, points_interval
 from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, correct_of, decide, what_would_tell
 from evalkit.gate.limits import GateSpec
@@ -32,8 +32,9 @@ def is_own_baseline(run: Run, baseline: Baseline | None) -> bool:
 def baseline_differences(baseline: Baseline, run: Run | Mapping[str, Any]) -> tuple[Difference, ...]:
     """The facts in which a run differs from a baseline that it must share: all that the baseline's file records."""
     there = baseline.fingerprint
-    names = [n for n in ACCURACY if n in BASELINE_MARKS or there.get(n) is not None]
     here = accuracy_fingerprint(run)
+    names = [n for n in ACCURACY if n in BASELINE_MARKS or there.get(n) is not None]
+    names += [EXTRA] if EXTRA in here.fields or EXTRA in there else []
     return tuple(Difference(name=d.name, here=d.there, there=d.here) for d in here.differences(there, names))
 
 
@@ -102,9 +103,12 @@ def accuracy_check(run: Run, answered: Sequence[Sample], baseline: Baseline | No
         )
     if outcome is not PASS and down:
         words += f"; lost {_documents(numbers['lost_documents'])}"
-    return check(
-        outcome, words + what_would_tell(outcome, mde, needed, "questions (or repeats of them: gate --repeats)")
-    )
+    return check(outcome, words + what_would_tell(outcome, mde, needed, _units(run)))
+
+
+def _units(run: Run) -> str:
+    """What more would settle it: a repeat of a greedy run answers the same, and settles nothing."""
+    return "questions (or repeats of them: gate --repeats)" if run.cell.get("temperature") else "questions"
 
 
 def _flipped(pairs: Sequence[tuple[Sample, Row]]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from evalkit.golden import (
     said_otherwise,
     same_model,
 )
+from evalkit.online_quant import FIELD as ONLINE
 from evalkit.records import Check, Outcome, Run
 from evalkit.shipped import named_draft
 
@@ -71,7 +72,7 @@ def length_check(
         return check(INCONCLUSIVE, f"is not comparable with {value.place} ({why}); fix: {_own_golden(run)}")
     for m in NOTED_MARKS:  # may differ, unless the specification says otherwise
         if value.fingerprint and value.fingerprint.get(m) != mark(run, m):
-            notes.append(f"{value.place} was recorded at {m} {value.fingerprint.get(m)}, this run {mark(run, m)}")
+            notes.append(f"{value.place} was recorded at {m} {_said(_told(value, m))}, this run {_said(mark(run, m))}")
     estimate = found.estimate()
     if estimate is None:
         if found.unit == "samples":
@@ -107,7 +108,11 @@ def length_check(
 
 
 def _policies(spec: GateSpec) -> tuple[tuple[str, str], ...]:
-    return ("draft_sha", spec.golden_draft), ("quant", spec.golden_quant)
+    return ("draft_sha", spec.golden_draft), ("quant", spec.golden_quant), (ONLINE, spec.golden_quant)
+
+
+def _said(value: Any) -> Any:
+    return "none" if value is None else value
 
 
 def _told(value: GoldenValue, name: str) -> Any:

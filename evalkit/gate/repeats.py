@@ -25,6 +25,7 @@ from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked, combine, deci
 from evalkit.gate.demands import demand
 from evalkit.gate.limits import GateSpec
 from evalkit.records import Check, Run, Verdict
+from evalkit.sameness import COPIED, copy_among
 
 ACCURACY, FORMAT = "accuracy", "format"
 WORST = (FAIL, INCONCLUSIVE, PASS)
@@ -94,7 +95,11 @@ def accuracy_of_repeats(runs: Sequence[Run], baseline: Baseline, spec: GateSpec)
         "run_expected_sd": varies.expected_sd, "run_excess_sd": excess,
     }  # fmt: skip
     expected = f"{STRICT} at most {100 * margin:g} pt below the baseline"
-    words += what_would_tell(outcome, mde, needed, "questions (or more repeats of these)")
+    words += what_would_tell(
+        outcome, mde, needed, "questions (or more repeats of these)" if mean.within else "questions"
+    )
+    if outcome is INCONCLUSIVE and mean.within == 0:
+        words += "; no number of repeats would: each question is answered the same in all of them"
     return checked(ACCURACY, outcome, expected, found, words, **numbers)
 
 
@@ -124,6 +129,8 @@ def _refuse(runs: Sequence[Run]) -> None:
             differ.append("questions or prompts")
         if differ:
             raise EvalkitError(f"run {run.id} is no repeat of {first.id}: {', '.join(differ)} differ", fix)
+    if found := copy_among(runs):
+        raise EvalkitError(f"run {found[1].id} is a copy of {found[0].id}: {COPIED}", fix)
 
 
 def _facts(run: Run) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from evalkit.gate.common import FAIL, PASS, checked
+from evalkit.gate.common import FAIL, INCONCLUSIVE, PASS, checked
 from evalkit.gate.limits import PathShare
 from evalkit.records import Check, Run
+from evalkit.sessions import uncounted
 
 CLOCKS = 0.01  # days, a quarter of an hour: two machines' clocks may be apart by this much
 STEPS = ("decode_steps", "decode_ticks")  # what engines call all their decode steps
@@ -17,6 +18,10 @@ STEPS = ("decode_steps", "decode_ticks")  # what engines call all their decode s
 def path_check(run: Run, path: PathShare) -> Check:
     """A number measured with a path on paper only says nothing of it: the engine's counters must say that it served."""
     name, expected = f"path {path.name}", f"at least {100 * path.share:g} % of the decode steps on {path.name}"
+    if lost := uncounted(run):
+        told = f"counters of {lost} of {len(run.samples)} answers are lost, since a session of the run was killed"
+        words = f"{told}: what served those is not known; --fresh runs it again"
+        return checked(name, INCONCLUSIVE, expected, told, words, compared=0, uncounted=lost)
     share, steps = _share(run.counters, path.name)
     if share is None:
         told = f"counters do not say how many steps ran on {path.name}"

@@ -12,8 +12,9 @@ from evalkit.acceptance.distribution import implied_groups
 from evalkit.baseline import mark
 from evalkit.config import DRAFTS, TARGETS
 from evalkit.errors import EvalkitError
-from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
+from evalkit.fingerprint import EXTRA, VERIFY, acceptance_fingerprint, extra_facts, verify_facts
 from evalkit.golden.header import Header
+from evalkit.online_quant import FIELD as ONLINE
 from evalkit.records import Run
 from evalkit.servers.spec import METHODS
 from evalkit.units import AcceptedLength
@@ -24,7 +25,7 @@ FURTHER_MARKS = (  # compared where the golden records them: files of before hav
     "tokenizer_sha", "prompts_sha", "shots", "template", "endpoint", "stop", "max_tokens", "top_p", "top_k", "bos",
     "draft_method",
 )  # fmt: skip
-NOTED_MARKS = ("draft_sha", "quant")  # may differ, since they are what is judged; the reader is told
+NOTED_MARKS = ("draft_sha", "quant", ONLINE)  # may differ, since they are what is judged; the reader is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,8 +235,8 @@ def differing_marks(value: GoldenValue, run: Run) -> list[str]:
         return []
     known = [m for m in FURTHER_MARKS if told.get(m) is not None]
     more = [d.name for d in acceptance_fingerprint(run).differences(told, known)] if known else []
-    here = verify_facts(run.cell)
-    more += [name for name in VERIFY if told.get(name) != here.get(name)]
+    here = verify_facts(run.cell) | extra_facts(run.cell)
+    more += [name for name in (*VERIFY, EXTRA) if told.get(name) != here.get(name)]
     return [m for m in COMPARED_MARKS if told.get(m) != mark(run, m)] + more
 
 

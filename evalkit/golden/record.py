@@ -10,12 +10,14 @@ import yaml
 from evalkit.acceptance import AcceptanceStats, of_run, reconcile, survival_covariance
 from evalkit.baseline import mark, refuse_unfit
 from evalkit.errors import EvalkitError
-from evalkit.fingerprint import VERIFY, acceptance_fingerprint, verify_facts
+from evalkit.fingerprint import EXTRA, VERIFY, acceptance_fingerprint, extra_facts, online_facts, verify_facts
 from evalkit.formats import interval
 from evalkit.golden.curve import CURVE_MARKS, FURTHER_MARKS, Curve, GoldenValue
 from evalkit.golden.read import read_curve
 from evalkit.golden.sidecar import evidence_path, sidecar_text, write_together
 from evalkit.layout import table
+from evalkit.online_quant import FIELD as ONLINE
+from evalkit.online_quant import quant_name
 from evalkit.records import Run
 from evalkit.servers.setting import stored_faults
 
@@ -74,7 +76,8 @@ def _from_run(run: Run, mode: str, source: str) -> GoldenValue:
     if absent:
         raise EvalkitError(f"run {run.id} does not say its {', '.join(absent)}", "run it again with this evalkit")
     told = acceptance_fingerprint(run).fields
-    marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None} | verify_facts(run.cell)
+    marks |= {key: told[key] for key in FURTHER_MARKS if told[key] is not None}
+    marks |= verify_facts(run.cell) | online_facts(run) | extra_facts(run.cell)
     found = of_run(run)
     _refuse_no_evidence(run, found)
     if wrong := reconcile(run).wrong:
@@ -146,7 +149,7 @@ def _refuse_unhealthy(run: Run, found: AcceptanceStats) -> None:
 
 def _same_marks(name1: str, value1: GoldenValue, name2: str, value2: GoldenValue) -> None:
     one, two = value1.fingerprint or {}, value2.fingerprint or {}
-    differ = [key for key in (*CURVE_MARKS, *VERIFY) if one.get(key) != two.get(key)]
+    differ = [key for key in (*CURVE_MARKS, ONLINE, *VERIFY, EXTRA) if one.get(key) != two.get(key)]
     if differ:
         words = "; ".join(f"{key}: {one.get(key)} and {two.get(key)}" for key in differ)
         raise EvalkitError(
@@ -173,7 +176,7 @@ def _curve_text(model: str, values: Mapping[str, Mapping[int, GoldenValue]], run
     header = (
         "# Acceptance Length (AL) reference values, written by `evalkit golden record`; do not edit.\n"
         f"# dataset: {cell.get('task')} | temperature: {cell.get('temperature')} | draft: {cell.get('draft')} | "
-        f"draft width: {mark(run, 'draft_width')} | quant: {cell.get('quant')}\n"
+        f"draft width: {mark(run, 'draft_width')} | quant: {quant_name(cell, run.provenance)}\n"
         f"# evidence: {evidence}\n"
         "# key = number of drafts a step (K); value = golden AL\n"
     )

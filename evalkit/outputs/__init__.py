@@ -7,12 +7,12 @@ not at all. Check texts and model names come from outside: every form escapes th
 
 from evalkit.outputs.annotations import annotation_lines
 from evalkit.outputs.benchmark import write_benchmark
-from evalkit.outputs.document import write_json
-from evalkit.outputs.junit import write_junit
+from evalkit.outputs.document import document_text, write_json
+from evalkit.outputs.junit import junit_text, write_junit
 from evalkit.outputs.lm_eval_files import write_lm_eval
-from evalkit.outputs.summary import append_summary, write_summary
+from evalkit.outputs.summary import append_summary, summary_text, write_summary
 
 __all__ = [
-    "annotation_lines", "append_summary", "write_benchmark", "write_json", "write_junit", "write_lm_eval",
-    "write_summary",
+    "annotation_lines", "append_summary", "document_text", "junit_text", "summary_text", "write_benchmark",
+    "write_json", "write_junit", "write_lm_eval", "write_summary",
 ]  # fmt: skip

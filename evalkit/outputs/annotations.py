@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from evalkit.formats import counting
+from evalkit.online_quant import quant_name
 from evalkit.outputs.common import overall, pairs, safe
 from evalkit.records import Outcome, Run, Verdict
 
@@ -22,8 +24,8 @@ def annotation_lines(verdicts: Sequence[Verdict], runs: Sequence[Run]) -> list[s
     outcome = overall(verdicts)
     if outcome is Outcome.PASS:
         names = ", ".join(v.run_id for v in verdicts[:3]) + (" ..." if len(verdicts) > 3 else "")
-        n = sum(len(v.checks) for v in verdicts)
-        return [_line("notice", "evalkit gate: pass", f"{n} checks passed of {len(verdicts)} verdicts: {names}")]
+        n, of = sum(len(v.checks) for v in verdicts), counting(len(verdicts), "verdict")
+        return [_line("notice", "evalkit gate: pass", f"{counting(n, 'check')} in {of}, and all pass: {names}")]
     out = []
     for level in LEVELS.values():
         told = [(title, message) for found, title, message in _told(verdicts, runs) if found == level]
@@ -39,12 +41,19 @@ def _told(verdicts: Sequence[Verdict], runs: Sequence[Run]) -> Iterator[tuple[st
     if not verdicts:
         yield "error", "evalkit gate", "nothing was judged"
     for verdict, run in pairs(verdicts, runs):
-        what = verdict.run_id if run is None else f"K={run.cell.get('k')} {run.cell.get('quant')}"
+        what = verdict.run_id if run is None else _setting(run)
         telling = [c for c in verdict.checks if c.outcome is not Outcome.PASS]
         for check in telling:
             yield LEVELS[check.outcome], f"{what}: {check.name}", f"{check.message} ({verdict.run_id})"
         if verdict.outcome is not Outcome.PASS and not telling:
             yield LEVELS[verdict.outcome], f"{what}: verdict", f"{verdict.run_id} is {verdict.outcome.value}"
+
+
+def _setting(run: Run) -> str:
+    """`dspark K=7 nvfp4`; of plain decoding `K=0 nvfp4`."""
+    cell = run.cell
+    draft = cell.get("draft") if cell.get("k") else None
+    return f"{f'{draft} ' if draft else ''}K={cell.get('k')} {quant_name(cell, run.provenance)}"
 
 
 def _line(level: str, title: str, message: str) -> str:

@@ -16,6 +16,7 @@ from evalkit import stats
 from evalkit.acceptance import of_run
 from evalkit.errors import EvalkitError
 from evalkit.files import write_text
+from evalkit.online_quant import quant_name
 from evalkit.outputs.common import judged_runs, safe
 from evalkit.records import Run, Verdict
 
@@ -41,7 +42,8 @@ def write_benchmark(verdicts: Sequence[Verdict], runs: Sequence[Run], path: Path
 
 def _entry(verdict: Verdict, run: Run, what: str, unit: str, value: float, spread: float | None) -> dict[str, Any]:
     cell = run.cell
-    series = f"evalkit::{cell.get('target')} + {cell.get('draft')} K={cell.get('k')} {cell.get('quant')} {what}"
+    mode = quant_name(cell, run.provenance)
+    series = f"evalkit::{cell.get('target')} + {cell.get('draft')} K={cell.get('k')} {mode} {what}"
     if len(run.samples) < run.task_size:
         series += f" (subset of {len(run.samples)})"  # a series of its own: a subset's score is another number
     extra = f"run: {run.id} | verdict: {verdict.outcome.value} | n: {len(run.samples)}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.files import write_text
+from evalkit.fingerprint import online_facts
 from evalkit.outputs.common import not_finite, overall, pairs, plain, safe
 from evalkit.records import EXIT_CODE, Check, Run, Verdict
 from evalkit.sameness import samples_sha
@@ -49,6 +50,7 @@ def run_json(run: Run) -> dict[str, Any]:
     times = {name: plain(run.provenance.get(name)) for name in ("started", "finished")}
     return {
         **named,
+        **online_facts(run),
         "samples": len(run.samples),
         "samples_sha": samples_sha(run.samples),
         "expected": run.expected,

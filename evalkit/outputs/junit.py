@@ -12,6 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from evalkit.files import write_text
+from evalkit.fingerprint import online_facts
 from evalkit.outputs.common import overall, pairs, safe
 from evalkit.records import Check, Outcome, Run, Verdict
 
@@ -48,6 +49,8 @@ def _suite(number: int, name: str, verdict: Verdict, run: Run | None) -> ET.Elem
     for key in ("task", "target", "draft", "k", "quant"):
         if key in cell:
             ET.SubElement(properties, "property", name=key, value=_line(cell[key]))
+    for name_, value in (online_facts(run) if run else {}).items():
+        ET.SubElement(properties, "property", name=name_, value=_line(value))
     for check in checks:
         suite.append(_case(check, name))
     ET.SubElement(suite, "system-out").text = safe("\n".join(verdict.notes))

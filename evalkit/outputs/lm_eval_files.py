@@ -20,6 +20,7 @@ from evalkit import stats
 from evalkit.acceptance import of_run
 from evalkit.errors import EvalkitError
 from evalkit.files import write_text
+from evalkit.fingerprint import online_facts
 from evalkit.outputs.common import judged_runs, plain, safe
 from evalkit.records import Outcome, Run, Sample, Verdict
 from evalkit.runfile import read_json
@@ -130,7 +131,7 @@ def results(verdict: Verdict, run: Run) -> dict[str, Any]:
         "config": {
             "model": "evalkit",
             "model_args": {name: plain(run.cell.get(name)) for name in ("target", "draft", "k", "quant")}
-            | {"model": plain(run.cell.get("target"))},
+            | {"model": plain(run.cell.get("target")), **online_facts(run)},
             "num_fewshot": shots,
             "limit": float(n) if n < run.task_size else None,
             "gen_kwargs": generation,

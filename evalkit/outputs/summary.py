@@ -14,7 +14,8 @@ from typing import Any, TypeGuard
 
 from evalkit.errors import EvalkitError
 from evalkit.files import write_text
-from evalkit.formats import interval, points_interval
+from evalkit.formats import interval, percent_interval, points_interval
+from evalkit.online_quant import quant_name
 from evalkit.outputs.common import overall, pairs, safe
 from evalkit.records import Check, Outcome, Run, Verdict
 
@@ -84,7 +85,8 @@ def _run_text(verdict: Verdict, run: Run | None, detail: _Detail) -> str:
         text += "published figures, no run\n\n"
     else:
         cell = run.cell
-        what = f"{cell.get('task')}, {cell.get('target')} + {cell.get('draft')}, K={cell.get('k')}, {cell.get('quant')}"
+        mode = quant_name(cell, run.provenance)
+        what = f"{cell.get('task')}, {cell.get('target')} + {cell.get('draft')}, K={cell.get('k')}, {mode}"
         text += f"{escape(what)}; {len(run.samples)} of {run.task_size} samples\n\n"
     if not verdict.checks:
         return text + "No check was made: nothing was compared.\n"
@@ -120,13 +122,13 @@ def _unit(check: Check) -> str:
 
 
 def _interval(check: Check) -> str:
-    """The interval of a difference in points, of a ratio or a score as it is; empty where the check has none."""
+    """The interval in the unit of the check's margin, as the report has it; empty where the check has none."""
     span, level = check.numbers.get("interval"), check.numbers.get("level")
     if not isinstance(span, (list, tuple)) or len(span) != 2 or not all(_number(end) for end in span):
         return ""
     low, high = span
     unit = _unit(check)
-    words = points_interval(low, high) if unit == "pt" else interval(low, high, 3)
+    words = {"pt": points_interval, "%": percent_interval}.get(unit, interval)(low, high)
     return f"{100 * level:g} %: {words}" if _number(level) else words
 
 

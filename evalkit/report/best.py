@@ -18,7 +18,7 @@ from scipy import special
 from evalkit import stats
 from evalkit.baseline import STRICT
 from evalkit.chances import p_value
-from evalkit.fingerprint import VERIFY, accuracy_fingerprint, verify_facts
+from evalkit.fingerprint import EXTRA, VERIFY, accuracy_fingerprint, verify_facts
 from evalkit.records import Outcome, Run
 from evalkit.report import text
 from evalkit.report.subject import Subject
@@ -82,6 +82,7 @@ def differing(a: Run, b: Run) -> list[str]:
     out = [n for n in one if None not in (one[n], two.get(n)) and one[n] != two[n]]
     out += [n for n in ("target",) if a.cell.get(n) != b.cell.get(n) and "target_sha" not in out]
     here, there = verify_facts(a.cell), verify_facts(b.cell)
+    out += [EXTRA] if EXTRA not in out and one.get(EXTRA) != two.get(EXTRA) else []
     drafted = a.cell.get("k") and b.cell.get("k")
     return out + ([n for n in VERIFY if here.get(n) != there.get(n)] if drafted else [])
 

@@ -18,8 +18,9 @@ QUESTION_OF = {  # of every check; a name with a space at its end is of all chec
     "protocol": ANSWERS,
     "format": ANSWERS, "scores": ANSWERS, "unanswered": ANSWERS, "empty answers": ANSWERS, "reasoning only": ANSWERS,
     "degenerate answers": ANSWERS,
-    "draft": DRAFT, "acceptance": DRAFT, "real acceptance": DRAFT, "acceptance source": DRAFT, "step counts": DRAFT,
-    "accepted length": DRAFT, "accepted drafts distribution": DRAFT, "accept rate by position": DRAFT,
+    "draft": DRAFT, "acceptance": DRAFT, "accepted length": DRAFT, "accepted drafts distribution": DRAFT,
+    "accept rate by position": DRAFT,
+    "real acceptance": EVIDENCE, "acceptance source": EVIDENCE, "step counts": EVIDENCE,
     "completeness": EVIDENCE, "requests": EVIDENCE, "truncation": EVIDENCE, "stop cut": EVIDENCE, "score": EVIDENCE,
     "baseline floor": EVIDENCE, "age": EVIDENCE, "path ": EVIDENCE, "sweep": EVIDENCE, "served setting": EVIDENCE,
     "stored reading": EVIDENCE,
@@ -58,7 +59,9 @@ def headline(found: Sequence[Subject]) -> str:
     how = " A pass is one after Holm's correction over all of them." if allowed else ""
     if any("place" in x for x in allowed):
         how = " A pass is one in a fixed order, in which all runs before it pass too."
-    return f"Of {len(found)} runs, {', '.join(parts)}.{how}"
+    odd = [s.label for s in found if s.remarks]
+    more = f" To be explained before a performance run: {', '.join(odd)}." if odd else ""
+    return f"Of {len(found)} runs, {', '.join(parts)}.{how}{more}"
 
 
 def mixed(found: Sequence[Subject]) -> str:
@@ -81,10 +84,14 @@ def _single(s: Subject) -> str:
         return "Nothing was compared."
     rest = [c for c in verdict.checks if c.outcome is not Outcome.PASS]
     if verdict.outcome is Outcome.PASS:
-        n = len(verdict.checks)
+        n, good = len(verdict.checks), len(verdict.checks) - len(rest)
+        if rest:
+            return f"The verdict says pass, and {good} of its {n} checks do: it contradicts itself."
         passed = f"Yes: {'the only check passes' if n == 1 else f'all {n} checks pass'}."
         if s.k == 0:
             return f"{passed} It is plain decoding: a standard for others, and no draft that speeds anything up."
+        if s.remarks:
+            return f"{passed} Before it goes to a performance run, read this: {'; '.join(s.remarks)}."
         return f"{passed} It may go to a performance run."
     names = [c.name for c in rest if c.outcome is verdict.outcome]
     other = [c.name for c in rest if c.outcome is not verdict.outcome]

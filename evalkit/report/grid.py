@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from evalkit import stats
 from evalkit.baseline import STRICT
 from evalkit.gate.accuracy import is_own_baseline
+from evalkit.online_quant import quant_name
 from evalkit.report import cards, text
 from evalkit.report.best import Best, mentions
 from evalkit.report.subject import Subject
@@ -82,7 +83,7 @@ def memory(s: Subject) -> int:
 def _entries(s: Subject) -> dict[str, Entry]:
     run, found = s.run, s.acceptance
     out = {"run": Entry(text=s.label, sort=s.label), "K": Entry(text=str(s.k), sort=s.k),
-           "quant mode": Entry(text=str(run.cell.get("quant", "")), sort=str(run.cell.get("quant", ""))),
+           "quant mode": Entry(text=quant_name(run.cell, run.provenance), sort=quant_name(run.cell, run.provenance)),
            "engine": Entry(text=s.engine, sort=s.engine),
            "samples": Entry(text=text.count(len(run.samples)), sort=len(run.samples))}  # fmt: skip
     correct, n = s.scored
@@ -156,15 +157,15 @@ def matrices(rows_: Sequence[Row]) -> list[Matrix]:
     several = [k for k in keys if len({str(r.subject.run.cell.get(k)) for r in rows_ if r.subject.k}) > 1]
     for row in rows_:
         cell = row.subject.run.cell
-        words = [_worded(k, cell.get(k)) for k in several if row.subject.k or k != "draft"]
+        words = [_worded(k, cell.get(k)) if row.subject.k or k != "draft" else "no draft" for k in several]
         parts.setdefault(" ".join(words), []).append(row)
     out = []
     for name, members in parts.items():
         cells: dict[tuple[int, str], tuple[Row, ...]] = {}
         for row in members:
-            where = (row.subject.k, str(row.subject.run.cell.get("quant", "")))
+            where = (row.subject.k, quant_name(row.subject.run.cell, row.subject.run.provenance))
             cells[where] = (*cells.get(where, ()), row)
         ks = tuple(sorted({k for k, _ in cells}))
-        quants = tuple(dict.fromkeys(str(r.subject.run.cell.get("quant", "")) for r in members))
+        quants = tuple(dict.fromkeys(quant_name(r.subject.run.cell, r.subject.run.provenance) for r in members))
         out.append(Matrix(name=name, ks=ks, quants=quants, cells=cells))
     return out

@@ -15,6 +15,7 @@ from evalkit import stats
 from evalkit.acceptance import of_run
 from evalkit.baseline import STRICT
 from evalkit.fingerprint import accuracy_fingerprint, verify_facts
+from evalkit.online_quant import quant_name
 from evalkit.records import Run
 from evalkit.report import svg, text
 from evalkit.report.drift import Drift, breaks
@@ -92,12 +93,11 @@ def cell_name(run: Run) -> str:
     cell = run.cell
     words = [str(cell.get("task", "")), str(cell.get("target", ""))]
     words += [str(cell.get("draft", ""))] if cell.get("k") else []
-    words += [f"K={cell.get('k')}", str(cell.get("quant", ""))]
+    words += [f"K={cell.get('k')}", quant_name(cell, run.provenance)]
     words += [f"{key.replace('_', ' ')} {cell[key]}" for key in ("temperature", "limit") if cell.get(key)]
     facts = verify_facts(cell)
     words += ["forced"] if run.forced else []
     words += [f"{key.replace('_', ' ')} {value}" for key, value in facts.items() if value != "forced"]
-    words += [f"online quant {cell['online_quant_config']}"] if cell.get("online_quant_config") else []
     words += [f"data {PurePath(str(cell['data'])).name}"] if cell.get("data") else []
     return " \u00b7 ".join(w for w in words if w)
 

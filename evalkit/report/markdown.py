@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
+from evalkit.errors import EvalkitError
+from evalkit.files import write_text
 from evalkit.report import again, best, cards, checks, compare, drafts, grid, subsets, tables, text
 from evalkit.report.subject import Subject
 from evalkit.report.text import Table, inline
@@ -40,6 +43,13 @@ def page_markdown(found: Sequence[Subject]) -> str:
         parts += [f"{inline(words)}\n"] if (words := subsets.clustered_words(s.categories)) else []
         parts += [_rows(("setting", "value"), "ll", rows), _block(again.reproduce(s.run)), "</details>\n"]
     return "\n".join(parts)
+
+
+def write_tables(words: str, path: Path) -> Path:
+    """Writes the markdown to `path`, whole or not at all, and returns `path`."""
+    if path.is_dir():
+        raise EvalkitError(f"{path} is a folder, not a file", f"name the file in it: -o {path / 'report.md'}")
+    return write_text(path, words)
 
 
 def _cards(s: Subject) -> str:

@@ -19,6 +19,7 @@ from evalkit.errors import EvalkitError
 from evalkit.files import write_text
 from evalkit.gate import GateSpec
 from evalkit.golden import Curve, GoldenValue
+from evalkit.online_quant import quant_name
 from evalkit.records import Run, Verdict
 from evalkit.report import (
     again,
@@ -52,7 +53,7 @@ def render(
     references: Sequence[ReferenceScore] = (),
 ) -> str:
     """The page of one run. `golden` is the value at its K or the whole curve, which also gives an implied survival."""
-    label = label_of(f"K={run.cell.get('k')} {run.cell.get('quant', '')}")
+    label = label_of(f"K={run.cell.get('k')} {quant_name(run.cell, run.provenance)}")
     return render_page(
         [Subject(run=run, verdict=verdict, golden=golden, baseline=baseline, references=tuple(references), label=label)]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,10 +22,13 @@ from evalkit.baseline import STRICT, Baseline, ReferenceScore, mark
 from evalkit.fingerprint import Difference, in_words
 from evalkit.gate.accuracy import baseline_differences
 from evalkit.golden import Curve, GoldenValue, Standards, differing_marks, said_otherwise
+from evalkit.online_quant import quant_name
 from evalkit.records import Run, Verdict
 from evalkit.report import curves, drafts, samples, subsets, tables, text
 
 LABEL = 60  # characters
+NAMES = ("task", "target", "draft", "engine")  # values that say themselves what they are
+_WARNING = re.compile(r"(?:^|; )warning: ([^;]+)")  # in a note, or in the message of a check
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: what is derived is worked out once, when it is first asked for
@@ -131,11 +135,20 @@ class Subject:
     def scored(self) -> tuple[int, int]:
         return samples.scored(self.run.samples, STRICT)
 
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What the gate warns of though it is no check: figures too good to be believed unread. In the gate's words."""
+        if self.verdict is None:
+            return ()
+        notes = [m[1] for note in self.verdict.notes if (m := _WARNING.match(note))]
+        inside = [f"{c.name}: {m[1]}" for c in self.verdict.checks for m in _WARNING.finditer(c.message)]
+        return tuple(dict.fromkeys((*notes, *inside)))
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader of this run must know first."""
         read = (f"verdict from {self.source}, not judged again",) if self.source else ()
-        return (*read, *self.lost, *tables.warnings(self.run), *subsets.warnings(self.categories))
+        return (*self.remarks, *read, *self.lost, *tables.warnings(self.run), *subsets.warnings(self.categories))
 
     def check(self, name: str) -> Mapping[str, Any]:
         """The numbers of the verdict's check with this name; empty where there is none."""
@@ -196,10 +209,14 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     names = dict.fromkeys(name for told in served for name in told)
     others = [name for name in names if len({told[name] for told in served if name in told}) > 1]
     for run, told in zip(runs, served, strict=True):
-        words = [f"K={run.cell.get('k')}", str(run.cell.get("quant", ""))]
+        words = [f"K={run.cell.get('k')}", quant_name(run.cell, run.provenance)]
         for key in keys:
             value = str(run.cell.get(key))
-            words.append(value if key in ("task", "target", "draft", "engine") else f"{key.replace('_', ' ')} {value}")
+            if key == "limit" and value == "0":
+                value, key = "whole", ""
+            words.append(
+                value if key in ("task", "target", "draft", "engine", "") else f"{key.replace('_', ' ')} {value}"
+            )
         words += [f"{name} {told[name]}" for name in others if name in told]
         words += ["forced"] if run.forced else []
         plain.append(label_of(" ".join(w for w in words if w)))

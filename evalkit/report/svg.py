@@ -26,6 +26,7 @@ _VARIABLES = {
 }  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P")  # with the colour, so that no series is told by colour alone
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
+RIGHT = 0.12  # inches beside the axes
 LEFT, BOTTOM = 0.62, 0.52  # inches: two-digit ticks and an axis' name
 WIDTH, HEIGHT = 4.6, 2.9  # inches of 100 units: text is about as large as the page's at a phone's width
 _SETTINGS = {
@@ -77,13 +78,23 @@ def draw(
         warnings.filterwarnings("ignore", message="Glyph")  # text stays text: the reader's own fonts draw it
         figure = Figure(figsize=(WIDTH, height), dpi=100)
         FigureCanvasSVG(figure)
-        axes = figure.add_axes((left / WIDTH, bottom / height, 1 - (left + 0.12) / WIDTH, 1 - (bottom + 0.2) / height))
+        axes = figure.add_axes((left / WIDTH, bottom / height, 1 - (left + RIGHT) / WIDTH, 1 - (bottom + 0.2) / height))
         what(axes)
+        _keep_inside(axes, left)
         figure.patch.set_visible(False)
         axes.patch.set_visible(False)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return _inline(out.getvalue(), name, title)
+
+
+def _keep_inside(axes: Axes, left: float) -> None:
+    """The axis' name moved as far as it must be to end inside the picture: axes beside long labels are narrow."""
+    label, room = axes.xaxis.label, WIDTH - left - RIGHT
+    half, middle = width_of(label.get_text()) / 2, left + room / 2
+    at = max(min(middle, WIDTH - 0.05 - half), min(0.05 + half, WIDTH / 2))
+    if at != middle:
+        label.set_x((at - left) / room)
 
 
 def _inline(svg: str, name: str, title: str) -> str:

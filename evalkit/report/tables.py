@@ -32,9 +32,11 @@ def quant_mode(run: Run) -> str:
         device = str(mark(run, "device") or "")
         dtype = "float32" if device.startswith("cpu") else "bf16" if device.startswith("cuda") else ""
     try:
-        return f"{name} ({QuantMode.parse(name, dtype)})"
+        mode = f"{name} ({QuantMode.parse(name, dtype)})"
     except EngineError:
-        return name or "not recorded"
+        mode = name or "not recorded"
+    online = mark(run, "online_quant_config")
+    return f"{mode}, weights quantised after loading: {online}" if online else mode
 
 
 def sampling(run: Run) -> str:

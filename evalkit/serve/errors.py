@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from evalkit.serve.schema import kind
+from evalkit.serve.schema import ABOUT_FIELD, kind
 
 NO_OBJECT = "the body is not a JSON object"
 WANTED = {  # pydantic's name of an error -> what the value must be
@@ -82,6 +82,8 @@ def from_validation(e: RequestValidationError) -> ApiError:
     if first["type"] == "json_invalid":
         said = limits.get("error", "it cannot be read")
         return ApiError(400, f"the body is not JSON: {said} (character {place[-1]})")
+    if first["type"] == ABOUT_FIELD:
+        return ApiError(400, str(first["msg"]), param=limits["field"])
     where, message = ".".join(map(str, place[1:])), _plain(first["type"], first.get("input"), limits)
     message = message or str(first["msg"]).removeprefix("Value error, ")
     if not where and first["type"] != "value_error":
@@ -107,4 +109,6 @@ def _unread(cause: BaseException | None) -> str:
     """Why a body that has come could not be read, by what its reader raised."""
     if isinstance(cause, RecursionError):
         return "the body has too many lists or objects inside each other"
+    if isinstance(cause, ValueError) and "integer string conversion" in str(cause):  # of Python, with its own advice
+        return "the body has a number of too many digits"
     return f"the body cannot be read: {cause}"

@@ -95,10 +95,18 @@ def _params(service: Service, body: Body, ids: list[list[int]], asked: int, para
         if len(one) + asked > service.context:
             raise ApiError(400, f"{len(one)} prompt tokens and max_tokens {asked} are {len(one) + asked}, the context "
                            f"holds {service.context}", param="max_tokens", code="context_length_exceeded")  # fmt: skip
+    if (odd := max(body.stop_token_ids, default=0)) >= service.vocabulary:
+        raise ApiError(400, f"stop_token_ids has {str(odd)[:20]}, the vocabulary has 0 to {service.vocabulary - 1}",
+                       param="stop_token_ids")  # fmt: skip
     try:
-        return body.sampling(max(asked, 1))
+        found = body.sampling(max(asked, 1))
+        "".join(found.stop).encode()
+    except UnicodeEncodeError:
+        raise ApiError(400, "stop holds half of a surrogate pair", param="stop") from None
     except EngineError as e:
-        raise ApiError(400, str(e)) from None
+        field = str(e).split()[0]  # what the engine says begins with it
+        raise ApiError(400, str(e), param=field if field in type(body).model_fields else None) from None
+    return found
 
 
 def _check_model(service: Service, body: Body) -> None:

@@ -6,6 +6,7 @@ import secrets
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, PlainValidator, model_validator
+from pydantic_core import PydanticCustomError
 
 from engine.api import SamplingParams
 from engine.config import nearest
@@ -23,11 +24,14 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 IGNORED = ("user", "metadata", "store", "service_tier", "request_id", "safety_identifier", "prompt_cache_key")
 
 MAX_STOPS = 64
+MAX_TOKENS = 2**31 - 1  # of a limit: more than any context
+ABOUT_FIELD = "about_field"  # pydantic's type of an error whose context names the field
 KINDS = {
     bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "an object",
 }  # fmt: skip
 
 Id = Annotated[int, Field(ge=0)]
+Limit = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
 
 def kind(value: Any) -> str:
@@ -68,6 +72,11 @@ def _stop(given: Any) -> Any:
     return given
 
 
+def _about(field: object, said: str) -> PydanticCustomError:
+    """An error about a field that no model has, so that pydantic has no place for it."""
+    return PydanticCustomError(ABOUT_FIELD, "{said}", {"said": said, "field": str(field)[:40]})
+
+
 class StreamOptions(BaseModel):
     """`include_usage` adds a last chunk with the token counts."""
 
@@ -81,7 +90,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
     model: str | None = None
-    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    max_tokens: Limit | None = None
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: Annotated[int, Field(ge=-1)] = 0  # -1 and 0 are off
@@ -108,10 +117,10 @@ class Body(BaseModel):
                 kept[name] = value
             elif name not in NEUTRAL:
                 close = nearest(str(name), tuple(cls.model_fields)).strip()
-                raise ValueError(f"unknown field {str(name)[:40]!r}; {close or 'leave it away'}")
+                raise _about(name, f"unknown field {str(name)[:40]!r}; {close or 'leave it away'}")
             elif not any(value == v and isinstance(value, bool) == isinstance(v, bool) for v in NEUTRAL[name]):
                 only = " or ".join(repr(v) for v in NEUTRAL[name])
-                raise ValueError(f"{name} is not supported here; leave it away, or give {only}")
+                raise _about(name, f"{name} is not supported here; leave it away, or give {only}")
         return kept
 
     def sampling(self, max_tokens: int) -> SamplingParams:
@@ -148,7 +157,7 @@ class ChatBody(Body):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[dict[str, Any]], Field(min_length=1), FailFast()]
-    max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
+    max_completion_tokens: Limit | None = None
     logprobs: bool = False
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)

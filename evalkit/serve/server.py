@@ -33,11 +33,20 @@ def run(cell: Cell, settings: ServeSettings) -> None:
         if settings.warning:
             print(f"warning: {settings.warning}", file=sys.stderr, flush=True)
         service = make_service(cell, settings)
+        for note in service.notes:
+            print(f"note: {note}", file=sys.stderr, flush=True)
         server = Server(service, listener)
         asyncio.run(server.serve(sockets=[listener]))
     if server.cut:
-        raise EvalkitError(f"{server.cut} prompts were cut after {settings.drain_seconds} s of drain",
-                           "raise --drain-seconds")  # fmt: skip
+        raise cut_error(server.cut, settings.drain_seconds, asked=server.cut_asked)
+
+
+def cut_error(prompts: int, seconds: int, *, asked: bool) -> EvalkitError:
+    """What a server says at its end that left prompts without their answers. asked: by a second Ctrl-C."""
+    said = "1 prompt was cut" if prompts == 1 else f"{prompts} prompts were cut"
+    if asked:
+        return EvalkitError(f"{said}, as Ctrl-C asked during the drain", "wait for the drain's end to cut none")
+    return EvalkitError(f"{said} after {seconds} s of drain", "raise --drain-seconds")
 
 
 def make_service(cell: Cell, settings: ServeSettings, llm: Any = None) -> Service:
@@ -73,6 +82,7 @@ def make_service(cell: Cell, settings: ServeSettings, llm: Any = None) -> Servic
         reach=longest_token(cell.engine.model),
         eos=llm.target.cfg.eos_token_ids,
         about=about,
+        notes=getattr(llm, "notes", ()),
     )
 
 
@@ -113,6 +123,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._service, self._listener = service, listener
+        self.cut_asked = False  # whether what was cut was cut by a second Ctrl-C
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -137,6 +148,7 @@ class Server(uvicorn.Server):
     async def _drain(self) -> None:
         """Waits for what runs, as long as it may; then tells the rest that it is cut, and lets that be sent."""
         if not await self._quiet(self._service.settings.drain_seconds, until_forced=True):
+            self.cut_asked = self.force_exit  # later it would say nothing of why
             self._service.worker.cut(CUT)
             await self._quiet(LAST_WORDS)
 

@@ -47,6 +47,7 @@ class Service:
     eos: Sequence[int] = ()
     reach: int = 0  # characters that one token can stand for at most, 0 where nobody knows (bound.py)
     about: Json = field(default_factory=dict)
+    notes: Sequence[str] = ()  # what the engine says of its configuration, for the one who starts it
     draining: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -83,9 +84,10 @@ class Service:
                         param=param, code="context_length_exceeded")  # fmt: skip
 
     def check_ids(self, ids: Sequence[int], param: str = "prompt") -> None:
-        """Raises ApiError for no token, and for one outside the vocabulary."""
+        """Raises ApiError for no token, and for one outside the vocabulary. `param` is the field that holds them."""
+        what = "tokens" if param == "tokens" else "the prompt"
         if not ids:
-            raise ApiError(400, "the prompt has 0 tokens", param=param)
+            raise ApiError(400, f"{what} {'is an empty list' if what == param else 'has 0 tokens'}", param=param)
         if (odd := min(ids)) < 0 or (odd := max(ids)) >= self.vocabulary:
-            raise ApiError(400, f"the prompt holds the id {str(odd)[:20]}, the vocabulary has 0 to "
+            raise ApiError(400, f"{what} holds the id {str(odd)[:20]}, the vocabulary has 0 to "
                            f"{self.vocabulary - 1}", param=param)  # fmt: skip

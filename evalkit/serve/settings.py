@@ -31,6 +31,8 @@ class ServeSettings:
     chat_template: str | None = None
 
     def __post_init__(self) -> None:
+        if not self.name.strip() or not self.name.isprintable():
+            raise EvalkitError(f"--served-model-name is {self.name!r}", "give a name that a request can call it by")
         if not 0 <= self.port < 65536:
             raise EvalkitError(f"--port is {self.port}", "give a number from 0 (any free one) to 65535")
         for option, value in (("--max-queue", self.max_queue), ("--max-body-mb", self.max_body)):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from engine.config import QuantMode
 from engine.errors import EngineError
 from evalkit.errors import EvalkitError
+from evalkit.servers import told
 from evalkit.servers.profile import Profile, profile_of
 from evalkit.servers.spec import ENGINES
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 OPTIONS = {"k": "--k", "draft": "--draft", "method": "--draft", "quant": "--quant", "kv": "--quant", "index": "--quant",
            "draft_width": "--draft-width"}  # fmt: skip
+OWN_ENGINE = "openai"  # by which `evalkit serve` goes
 DRAFTING = ("draft", "method", "draft_width", "verify")  # mean nothing where neither side drafts
 
 
@@ -86,6 +88,18 @@ def refuse_other(profile: Profile, flags: Mapping[str, str], cell: Mapping[str, 
                        f"{give}start the server with the run's setting")  # fmt: skip
 
 
+def refuse_own(engine: str, pages: Mapping[str, Any], cell: Mapping[str, Any], where: str) -> None:
+    """Raises EvalkitError where the server is evalkit's own and taken for another engine's: what it tells of its
+    setting would not be read."""
+    if engine == OWN_ENGINE or not (words := told.evalkit_words(pages)):
+        return
+    odd = [o for o in differences(profile_of(OWN_ENGINE), words, cell) if o.name in OPTIONS]
+    options = " ".join(dict.fromkeys(f"{OPTIONS[o.name]} {_word(o.told)}" for o in odd))
+    tells = ", ".join(f"{name} {words[name]}" for name in ("k", "draft", "quant") if name in words)
+    raise EvalkitError(f"the server at {where} is evalkit's own ({tells}), and this run takes it for {engine}",
+                       f"give --engine {OWN_ENGINE}{f' {options}' if options else ''}")  # fmt: skip
+
+
 def _word(value: str) -> str:
     return f"'{value}'" if " " in value else value
 
@@ -102,8 +116,12 @@ def stored_faults(run: Run) -> list[str]:
     spec = run.cell.get("server")
     if not isinstance(spec, Mapping) or spec.get("engine") not in ENGINES:
         return []
-    flags = run.provenance.get("flags") or {}
-    odd = differences(profile_of(str(spec["engine"])), {n: str(v) for n, v in dict(flags).items()}, run.cell)
+    flags = {n: str(v) for n, v in dict(run.provenance.get("flags") or {}).items()}
+    odd = differences(profile_of(str(spec["engine"])), flags, run.cell)
+    served = run.provenance.get("served")
+    pages = served.get("pages") if isinstance(served, Mapping) else None
+    if spec["engine"] != OWN_ENGINE and isinstance(pages, Mapping):  # stored before that was refused
+        odd += differences(profile_of(OWN_ENGINE), told.evalkit_words(pages), run.cell)
     out = [f"the server told {o.name} {o.told}, the run says {o.said}" for o in odd]
     return out + drafted_words(run)
 

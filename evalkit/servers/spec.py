@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 from engine.config import nearest
 from evalkit.errors import EvalkitError
+from evalkit.servers.extra_body import read_extra
 
 ENGINES = ("atom", "sglang", "vllm", "trtllm", "llamacpp", "openai")
 ENDPOINTS = ("completions", "chat", "generate")
@@ -98,15 +98,7 @@ class ServerSpec:
 
     def extra(self) -> dict[str, Any]:
         """`extra_body` as an object."""
-        if not self.extra_body:
-            return {}
-        try:
-            found = json.loads(self.extra_body)
-        except ValueError as e:
-            raise EvalkitError(f"--extra-body is no JSON ({e})", "give an object, in quotes") from None
-        if not isinstance(found, dict):
-            raise EvalkitError("--extra-body is no JSON object", "give an object, in quotes")
-        return found
+        return read_extra(self.extra_body)
 
     def draft_of(self, word: str) -> tuple[str, str]:
         """(name for people, method) of a draft given by method, or by a name that begins with one."""

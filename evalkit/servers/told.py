@@ -19,6 +19,7 @@ from evalkit.servers.spec import HIDDEN, ServerSpec, hide_value, redact_args, se
 IMAGE = "EVALKIT_IMAGE"  # names the image that serves, wherever the server runs
 IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")  # set inside such a container: of a server started in it
 MACHINE = ("--host", "--port", "--server-port", "--model", "--model-path", "-m", "--served-model-name", "--alias")
+OWN = "evalkit."  # before the words that `evalkit serve` adds to its model
 LONGEST, MOST = 200, 300  # characters of a value, and values of one page
 
 
@@ -108,6 +109,14 @@ def settings(profile: Profile, pages: Mapping[str, Any]) -> dict[str, str]:
         if name in profile.settings:
             out[name] = str(value)
     return dict(sorted(out.items()))
+
+
+def evalkit_words(pages: Mapping[str, Any]) -> dict[str, str]:
+    """What `evalkit serve` tells of its setting in /v1/models, whichever engine it is taken for; {} of another
+    server. `pages` hold it as it came, or flat as a run stores it."""
+    models = pages.get("/v1/models")
+    found = plain(models) if isinstance(models, Mapping) else {}
+    return {name.removeprefix(OWN): str(value) for name, value in found.items() if name.startswith(OWN)}
 
 
 def digest(found: Mapping[str, str]) -> str:

@@ -13,11 +13,11 @@ from evalkit.checkpoint import checkpoint_hash
 from evalkit.config import ROOT, Cell
 from evalkit.errors import EvalkitError
 from evalkit.fingerprint import verify_facts
+from evalkit.online_quant import FIELD, asked, canonical
 from evalkit.provenance import code_hash
 from evalkit.runfile import RUN_FILE, find_run, read_head
 
 ASKED = ("target", "draft", "k", "quant", "draft_width", "temperature", "top_p", "top_k", "seed", "limit", "data")
-LATER = {"tp": 1, "online_quant_config": ""}  # what a run is that was stored before it could say
 
 
 def find_file(word: str, folder: Path, what: str) -> Path:
@@ -82,7 +82,9 @@ def _same_setting(wanted: Mapping[str, Any], head: Mapping[str, Any]) -> bool:
     cell = head["cell"]
     if verify_facts(cell) != verify_facts(wanted) or "server" in cell:  # a setting is the built-in engine's
         return False
-    if any(cell.get(name, default) != wanted[name] for name, default in LATER.items()):
+    if cell.get("tp", 1) != wanted["tp"]:  # 1 is what a run is that was stored before it could say
+        return False
+    if canonical(wanted[FIELD]) not in (canonical(cell.get(FIELD)), asked(cell, head["provenance"])):
         return False
     names = [*ASKED, *(["shots"] if wanted["shots"] is not None else [])]
     task = str(wanted["task"])

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from engine.batch import Batch
+from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.graph_sizes import ATOM_SIZES, graph_sizes
 from engine.graphs import Graphs, empty, pad
@@ -25,6 +29,19 @@ def test_sizes(word: str, settings: dict[str, int], sizes: tuple[int, ...]) -> N
 def test_other_words_are_told(word: str) -> None:
     with pytest.raises(EngineError, match="use off, atom, dense or sizes such as 1,2,4,8"):
         graph_sizes(word, max_batch=4, max_batched_tokens=64, k=0)
+
+
+def test_a_list_has_one_spelling() -> None:
+    assert EngineConfig(model=Path("m"), graphs=" 4,2,1, 02,99").graphs == "1,2,4,99"
+    assert [EngineConfig(model=Path("m"), graphs=word).graphs for word in ("off", "atom", "dense")] == [
+        "off", "atom", "dense"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "settings", "bound"), [("9999", {}, 64), ("6,5", {"max_batch": 4}, 4)])
+def test_sizes_that_no_batch_reaches_are_refused(word: str, settings: dict[str, Any], bound: int) -> None:
+    with pytest.raises(EngineError, match=f"no decode batch has more than {bound} sequences; fix: give a size of at"):
+        EngineConfig(model=Path("m"), graphs=word, **settings)
 
 
 def rows(n: int, width: int) -> Batch:

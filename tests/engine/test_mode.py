@@ -55,6 +55,7 @@ def test_the_bands_of_the_published_recipe():
 @pytest.mark.parametrize(("words", "name"), [
     ("kv=nvfp4", "nvfp4"), ("kv=nvfp4 index=fp4", "nvfp4"), ("kv=nvfp4 w=ptpc_fp8", "w=ptpc_fp8 kv=nvfp4"),
     ("  w=ptpc_fp8,act=fp8 ", "ptpc-fp8"), ("bf16 kv=fp8", "w=bf16 kv=fp8"), ("m31flash-c1-4", "m31flash-c1-4"),
+    ("kv[0]=fp8 kv[1-2]=fp8 kv[3]=bf16 kv[5]=fp8", "kv[0-2]=fp8 kv[3]=bf16 kv[5]=fp8"),
     ("m31flash-c8-16 kv=bf16 index=bf16", "m31flash-c8-16 kv=bf16"), ("fp8 fp8=e4m3fn kv_scale=1", "fp8"),
 ])  # fmt: skip
 def test_one_setting_has_one_spelling(words, name):
@@ -100,6 +101,8 @@ def test_hybrids():
     assert QuantMode.parse("fp8", "bf16").kv_formats(sparse=mixed) == ("fp8",) * 3
     with pytest.raises(EngineError, match="names layer 3, the target has 3"):
         QuantMode.parse("kv[3]=fp8").kv_formats(sparse=mixed)
+    with pytest.raises(EngineError, match=r"^quant mode .kv=nvfp4 kv\[0-99\]=fp8. names layer 3, the target"):
+        QuantMode.parse("nvfp4 kv[0-99]=fp8").kv_formats(sparse=mixed)
 
 
 def test_names_of_formats_are_those_of_the_tables():

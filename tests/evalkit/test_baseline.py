@@ -91,8 +91,11 @@ def test_c35_repeats_give_the_baseline_its_run_to_run_variation(tmp_path: Path) 
 def test_what_is_no_repeat_is_refused(tmp_path: Path) -> None:
     run, path = make_run(0), tmp_path / "b.json"
     other = dataclasses.replace(run, id="other")
+    samples = [dataclasses.replace(s, seconds=1 + i / 7) for i, s in enumerate(run.samples)]
+    run = dataclasses.replace(run, samples=tuple(samples))
     for repeat, words in (
         (run, "the same run is given twice"),
+        (dataclasses.replace(run, id="copy"), f"run copy is a copy of {run.id}: the same samples"),
         (marked(other, target_sha="t2"), "is no repeat of .*target_sha differ"),
         (marked(other, temperature=0.7), "temperature differ"),
         (with_cell(other, k=3), "a baseline is K=0"),

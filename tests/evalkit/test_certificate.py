@@ -37,6 +37,7 @@ NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 KEY = b"0123456789abcdef"
 RUN = ["run", "--model", "target", "--draft", "draft", "--data", "test.jsonl", "--device", "cpu", "--no-gate",
        "--no-report", "--runs-dir", "runs"]  # fmt: skip
+ONLINE = '{"global_quant_config": "ptpc_fp8"}'
 CELL = ["--model", "target", "--draft", "draft", "--device", "cpu"]
 
 
@@ -276,12 +277,48 @@ def test_make_and_check_by_command(place: Path, capsys: pytest.CaptureFixture[st
         (["--k", "7", "--batch", "8"], "max_batch is 8"),
         (["--k", "7", "--device", "cuda"], "device is cuda"),
         (["--k", "7", "--tp", "2"], "tp is 2, the certificate is for 1"),
+        (["--k", "7", "--online-quant-config", ONLINE], 'ptpc_fp8"}, the certificate is for none'),
     ]:
         assert main(["certificate", "check", file, *CELL, *words, *known]) == 1
         assert said in capsys.readouterr().out
     assert main(["certificate", "show", file]) == 0
     out = capsys.readouterr().out
     assert f"pass on {name}" in out and "baseline     base.json" in out and "accuracy: fine" in out
+
+
+def test_a_certificate_of_quantised_weights_is_none_for_plain_float32(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def backend(cell: Any) -> Scripted:
+        return Scripted(lambda r: f" so\n#### {int(r.id) + 1}", k=cell.k)
+
+    monkeypatch.setattr(run_module, "run_cell", partial(run_module.run_cell, backend=backend))
+    assert main([*RUN, "--online-quant-config", ONLINE.replace("ptpc", "PTPC")]) == 0
+    head = capsys.readouterr()
+    assert "K=7  float32 online=ptpc_fp8" in head.out
+    (folder,) = [f for f in (place / "runs").iterdir() if "-float32-online-ptpc_fp8-" in f.name]
+    assert main(["certificate", "make", folder.name, "--baseline", "base.json"]) == 0
+    file, known = str(folder / "certificate.json"), [*CELL, "--baseline", "base.json"]
+    assert main(["certificate", "check", file, "--k", "7", "--quant", "float32", *known]) == 1
+    assert "online_quant_config (weights quantised after loading) is none" in " ".join(capsys.readouterr().out.split())
+    for same in (ONLINE, ONLINE.upper().replace("GLOBAL_QUANT_CONFIG", "global_quant_config")):
+        assert main(["certificate", "check", file, "--k", "7", "--online-quant-config", same, *known]) == 0
+    capsys.readouterr()
+    assert main(["show", folder.name]) == 0
+    assert 'online_quant_config {"global_quant_config": "ptpc_fp8"}' in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_run_whose_counters_are_not_whole_is_inconclusive(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = the_run(place)
+    (folder / "certificate.json").write_text("of an earlier verdict")
+    head = json.loads((folder / "run.json").read_text())
+    head["provenance"]["sessions"] = [{"kept": 0}, {"kept": 4, "counted": True}]  # the first was killed
+    (folder / "run.json").write_text(json.dumps(head))
+    assert main(["certificate", "make", folder.name, "--baseline", "base.json"]) == 3
+    assert "is inconclusive" in capsys.readouterr().out and not (folder / "certificate.json").exists()
+    head["provenance"]["sessions"][0]["counted"] = True
+    (folder / "run.json").write_text(json.dumps(head))
+    assert main(["certificate", "make", folder.name, "--baseline", "base.json"]) == 0
 
 
 def test_a_run_that_does_not_pass_loses_its_certificate(

@@ -93,6 +93,8 @@ def test_a_value_of_another_kind_is_named(place, capsys):
     for words in (["--k", "abc"], ["--k=abc"]):
         main(["run", *words])
         assert "(found 'abc')" in capsys.readouterr().err
+    main(["run", "--limit", "20", "--limit", "0.5"])
+    assert "(found '0.5')" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [[], ["golden"], ["baseline"]], ids=" ".join)

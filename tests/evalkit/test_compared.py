@@ -13,16 +13,18 @@ from evalkit import golden as goldens
 from evalkit.baseline import load_baseline, record_baseline
 from evalkit.cli import main
 from evalkit.compared import standard_sha
+from evalkit.errors import EvalkitError
 from evalkit.golden import record_curve
 from evalkit.judging import Judged, judge_run, report_subjects, with_verdicts
 from evalkit.outputs.document import SCHEMA_FILE, write_json
-from evalkit.records import Run, Verdict
+from evalkit.records import Check, Outcome, Run, Standard, Verdict
 from evalkit.report import figures
 from evalkit.report.render import render_page
 from evalkit.report.subject import Subject
+from evalkit.reread import other_values
 from evalkit.runfile import read_json
 from evalkit.store import load_run
-from tests.evalkit.report.makers import Reader
+from tests.evalkit.report.makers import REFERENCES, Reader
 from tests.evalkit.test_golden import make_run
 from tests.evalkit.test_spec import store
 
@@ -156,3 +158,32 @@ def test_a_verdict_by_a_specification_records_what_its_cell_names(place: Path) -
     assert "own.yaml" in page and f"{made.view.value.accepted_length:.3f}" in page  # type: ignore[union-attr]
     usual = goldens.lookup(goldens.read_curve(goldens.golden_path("gradeschool-m3", "dspark")), 3)
     assert f"{usual.accepted_length:.3f}" not in page and "gradeschool-m3_dspark.yaml" not in page
+
+
+@pytest.mark.parametrize(
+    ("check", "number", "words"), [("accuracy", "baseline", "own.json has"), ("accepted length", "golden", "own.yaml")]
+)
+def test_a_printed_value_is_held_against_the_standard_that_the_verdict_names(
+    place: Path, check: str, number: str, words: str
+) -> None:
+    _, file = gated(place)
+    document = json.loads(file.read_text())
+    numbers = next(c["numbers"] for c in document["verdicts"][0]["checks"] if c["name"] == check)
+    numbers[number] -= 0.25
+    file.write_text(json.dumps(document))
+    with pytest.raises(EvalkitError, match="contradicts the standards that it names") as caught:
+        with_verdicts([RUN], file)
+    assert f"{check} has a {number} of {numbers[number]}" in caught.value.what and words in caught.value.what
+    assert "\n" not in caught.value.what and "evalkit gate" in caught.value.fix
+
+
+def test_a_published_score_is_held_against_its_file_too() -> None:
+    ref = REFERENCES[0]
+    check = Check(name=f"reference {ref.name}", outcome=Outcome.PASS, expected="", found="", message="",
+                  numbers={"reference": ref.correct / ref.n})  # fmt: skip
+    found = goldens.Standards(golden=None, baseline=None, references=(ref,))
+    rests = (Standard(role="scores", name="s.yaml", place="s.yaml", sha256=""),)
+    verdict = Verdict(outcome=Outcome.PASS, checks=(check,), run_id=RUN.id, standards=rests)
+    assert other_values(verdict, RUN, found) == ""
+    edited = replace(verdict, checks=(replace(check, numbers={"reference": 0.5}),))
+    assert other_values(edited, RUN, found).startswith(f"{check.name} has a reference of 0.5, {ref.name} has 0.9")

@@ -70,6 +70,13 @@ def test_a_draft_s_folder_says_its_method(tmp_path):
         ({"batch": 0}, "max_batch is 0"),
         ({"top_k": 2**63, "temperature": 1.0}, "top_k is 9223372036854775808; fix: .* at most 2147483647"),
         ({"verify": "block", "forced_length": 5.0}, "--verify block .*; fix: leave out --verify with --forced-length"),
+        ({"verify": "block", "k": 0}, "^--verify block at K=0: there is no draft to verify; fix: leave it away, or"),
+        ({"draft": "none", "verify": "block"}, "^--verify block at K=0"),
+        ({"confidence_threshold": 0.9, "verify_rows": 64, "k": 0}, "^--confidence-threshold 0.9 and --verify-rows 64 "),
+        ({"top_p": 0.5}, "^top_p is 0.5 at temperature 0: a greedy .*; fix: leave it away, or give a temperature"),
+        ({"top_p": 0.5, "top_k": 3}, "^top_p is 0.5 and top_k is 3 at temperature 0"),
+        ({"verify_rows": -1}, "verify_rows is -1; fix: give 0 .no limit., or at least 64"),
+        ({"verify": "blok"}, "unknown verify rule 'blok'; fix: did you mean block. use standard or block$"),
         ({"verify": "forced"}, "--verify forced without a length to draw; fix: give --forced-length alone"),
     ],
 )

@@ -412,6 +412,15 @@ def test_c45_no_acceptance_on_a_speculative_run_is_a_fail() -> None:
     assert found.outcome is Outcome.FAIL and named(found, "draft").outcome is Outcome.FAIL
 
 
+def test_a_limit_of_one_token_leaves_no_verify_step_and_blames_no_draft() -> None:
+    short = make_run(change=lambda i: {"tokens": 1, "steps": (), "finish_reason": "length" if i % 2 else "stop"})
+    check = named(verdict(short), "draft")
+    assert check.outcome is Outcome.INCONCLUSIVE and "contributes nothing" not in check.message
+    assert check.message.startswith("no verify step: the token limit ends") and "raise --max-tokens" in check.message
+    longer = named(verdict(swap(short, 3, tokens=2)), "draft")
+    assert longer.outcome is Outcome.FAIL and "contributes nothing" in longer.message
+
+
 def test_c55_a_draft_that_contributes_nothing() -> None:
     few = make_run(change=lambda i: {"steps": (StepRecord(k=K, accepted=int(i % 50 == 0), accepted_trimmed=0),) * 6})
     check = named(verdict(few), "draft")

@@ -79,6 +79,41 @@ def test_what_is_open_says_what_would_settle_it() -> None:
     )
 
 
+def test_repeats_that_answer_the_same_settle_nothing() -> None:
+    one = drawn(1)[0]
+    same, spec = [replace(one, id=f"run-{j}") for j in range(6)], GateSpec(accuracy_margin=0.005)
+    message = named(joined(same, spec=spec), "accuracy").message
+    assert (
+        "repeats of these" not in message and "questions would settle this one; no number of repeats would" in message
+    )
+    assert (
+        "no number of repeats" not in named(joined(drawn(2), spec=GateSpec(accuracy_margin=0.005)), "accuracy").message
+    )
+
+
+@pytest.mark.parametrize(("temperature", "advised"), [(0.0, False), (0.7, True)])
+def test_repeats_are_advised_where_a_run_samples(temperature: float, advised: bool) -> None:
+    run, baseline = drawn(1)[0], make_baseline()
+    run = replace(run, cell={**run.cell, "temperature": temperature},
+                  fingerprint={**run.fingerprint, "temperature": temperature})  # fmt: skip
+    baseline = replace(baseline, fingerprint={**baseline.fingerprint, "temperature": temperature})
+    check = named(judge(run, baseline=baseline, golden=make_golden(), spec=GateSpec(accuracy_margin=0.005)), "accuracy")
+    assert check.outcome is Outcome.INCONCLUSIVE and "questions" in check.message
+    assert ("gate --repeats" in check.message) is advised
+
+
+def timed(run: Run, start: float, **more: Any) -> Run:
+    return replace(run, samples=tuple(replace(s, seconds=start + i / 7) for i, s in enumerate(run.samples)), **more)
+
+
+def test_a_copy_under_another_name_is_no_repeat() -> None:
+    one, other = (timed(run, 1.0) for run in drawn(2))
+    with pytest.raises(EvalkitError, match="run copy is a copy of run-0: the same samples, each in the same time"):
+        joined([one, other, replace(one, id="copy")])
+    assert joined([one, other]).outcome  # the same times of other answers, and other times of the same answers
+    assert joined([one, timed(one, 1.001, id="again")]).outcome
+
+
 def test_every_other_check_must_hold_in_each_run() -> None:
     runs = drawn(8)
     broken = make_run(N, dead, id="run-dead")

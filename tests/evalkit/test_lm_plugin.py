@@ -105,3 +105,29 @@ def test_the_command_runs_and_errors_are_two_lines(scripted, task, tmp_path, cap
     assert "exact_match" in capsys.readouterr().out
     assert lm_plugin.main([*words, "k=9"]) == 2
     assert "error: K is 9\nfix: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["k=x", "k=2.5", "k=true", "k=-1", "k=nan", "batch=abc", "batch=-1", "batch=0", "seed=x", "threads=x", "tp=x",
+     "prefill_decode_interval=x", "prefix_cache=maybe", "prefix_cache=1"],
+)  # fmt: skip
+def test_numbers_and_booleans_are_read_strictly(scripted, word):
+    name, value = word.split("=")
+    with pytest.raises(EvalkitError, match=f"model argument {name}={value.capitalize() if value == 'true' else value}"):
+        lm_plugin.EvalkitLM.create_from_arg_string(word)
+    assert not scripted
+
+
+def test_words_that_lm_eval_makes_values_of(scripted):
+    made = cast(Any, lm_plugin.EvalkitLM).create_from_arg_string("draft=none,graphs=4,prefix_cache=false,batch=8")
+    cell = made.get_model_info()["cell"]
+    assert (cell["draft"], cell["k"], cell["graphs"], cell["prefix_cache"]) == ("none", 0, "4", False)
+    assert lm_plugin.cell_from({"k": -0.0, "batch": 4.0}).engine.max_batch == 4
+
+
+def test_a_task_that_is_nowhere_is_two_lines(scripted, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["x"])
+    words = ["run", "--model", "evalkit", "--model_args", "k=3", "--tasks", str(tmp_path / "nosuch.yaml")]
+    assert lm_plugin.main(words) == 2
+    assert capsys.readouterr().err.startswith(f"error: lm-eval knows no task {tmp_path}/nosuch.yaml\nfix: use grade")

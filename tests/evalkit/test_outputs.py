@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -32,6 +33,7 @@ from evalkit.outputs.junit import junit_text
 from evalkit.outputs.lm_eval_files import unfit
 from evalkit.outputs.summary import LIMIT, escape, summary_text
 from evalkit.records import Run, StepRecord, Verdict
+from evalkit.report import checks
 from evalkit.runfile import read_json
 from tests.evalkit.verdicts import (
     FAIL,
@@ -153,9 +155,20 @@ def test_summary_has_the_table_and_what_did_not_pass_first(tmp_path: Path) -> No
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows[0].startswith("| check | outcome | expected | found | interval | margin | n |")
     assert [row.split(" | ")[1] for row in rows[1:]] == ["fail", "inconclusive", "pass"]
-    assert "| 90 %: -3.0 .. -1.0 pt | 1 pt | 20 |" in rows[1] and "| 90 %: 0.900 .. 1.010 | 5 % |" in rows[2]
+    assert "| 90 %: -3.0 .. -1.0 pt | 1 pt | 20 |" in rows[1] and "| 90 %: 90.0 .. 101.0 % | 5 % |" in rows[2]
     assert "|  | 0 % | 20 |" in rows[3] and text.startswith("## evalkit gate: FAIL")
     assert len(re.split(r"(?<!\\)\|", rows[1])) == len(rows[0].split("|")), "a pipe in a text makes no column"
+
+
+def test_the_summary_has_an_interval_as_the_report_has_it() -> None:
+    numbers = {"interval": [0.98975, 1.00625], "level": 0.9, "margin": 0.05, "ratio": 0.998}
+    floor = make_check("floor", interval=[0.9, 0.95], level=0.95, floor=0.8)
+    length = make_check("accepted length", **numbers)
+    rows = summary_text([make_verdict(length, floor)], [make_run()]).split("\n")
+    for check, words in ((length, "99.0 .. 100.6 %"), (floor, "0.9000 .. 0.9500")):
+        (row,) = [line for line in rows if line.startswith(f"| {check.name} ")]
+        assert f": {words} |" in row and checks.interval(check).startswith(words)
+    assert "| 5 % |" in next(line for line in rows if line.startswith("| accepted length"))
 
 
 def test_c89_hostile_text_is_text_in_the_summary() -> None:
@@ -216,10 +229,12 @@ def commands(lines: list[str]) -> list[tuple[str, str, str]]:
 def test_annotations_tell_fails_before_what_is_inconclusive_and_a_pass_once() -> None:
     told = commands(annotation_lines([three_outcomes()], [make_run()]))
     assert [level for level, _, _ in told] == ["error", "warning"]
-    assert (told[1][1] == "K=7 nvfp4: length" and "run-1" in told[1][2]) or told[1][2].endswith("...")
+    assert (told[1][1] == "dspark K=7 nvfp4: length" and "run-1" in told[1][2]) or told[1][2].endswith("...")
     fine = make_verdict(make_check(), make_check("b"))
     told = commands(annotation_lines([fine, replace(fine, run_id="x")], []))
-    assert told == [("notice", "evalkit gate: pass", "4 checks passed of 2 verdicts: run-1, x")]
+    assert told == [("notice", "evalkit gate: pass", "4 checks in 2 verdicts, and all pass: run-1, x")]
+    (one,) = commands(annotation_lines([make_verdict(make_check())], []))
+    assert one[2] == "1 check in 1 verdict, and all pass: run-1"
     assert commands(annotation_lines([], []))[0][0] == "error"
     bare = commands(annotation_lines([make_verdict(outcome=FAIL)], []))
     assert bare == [("error", "run-1: verdict", "run-1 is fail")]
@@ -447,6 +462,9 @@ def test_what_is_no_place_for_an_output_is_refused(tmp_path: Path, monkeypatch: 
         ({"json": tmp_path / "run.json"}, "part of a stored run"),
         ({"json": tmp_path / "a", "junit": tmp_path / "a"}, "one file"),
         ({"step_summary": True}, "is not set"),
+        ({"json": Path("-"), "junit": Path("-")}, "--json - and --junit -: standard output has room for one"),
+        ({"benchmark": Path("-")}, "--benchmark - : it writes several files"),
+        ({"lm_eval": Path("-")}, "--lm-eval - : it writes several files.*; fix: give a folder"),
     ]:
         with pytest.raises(EvalkitError, match=said):
             Outputs(**words)
@@ -460,9 +478,22 @@ def test_everything_is_written_by_one_command(tmp_path: Path, monkeypatch: pytes
     to.write([three_outcomes()], [make_run(complete=False)])
     out, err = capsys.readouterr()
     assert json.loads(out)["outcome"] == "fail" and "no lm-eval results of run-1" in err
-    assert "\n::error title=K=7 nvfp4%3A" in f"\n{err}" and "\n::warning title=" in err
+    assert "\n::error title=dspark K=7 nvfp4%3A" in f"\n{err}" and "\n::warning title=" in err
     names = {p.name for p in tmp_path.iterdir()}
     assert names == {"j.xml", "s.md", "step.md", "b.json", "b.smaller.json", "lm"}
+
+
+@pytest.mark.parametrize("name", ["json", "junit", "summary"])
+def test_a_dash_is_standard_output(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    dash: dict[str, Any] = {name: Path("-")}
+    named: dict[str, Any] = {name: tmp_path / "file"}
+    to = Outputs(**dash)
+    to.write([three_outcomes()], [make_run()])
+    out = capsys.readouterr().out
+    Outputs(**named).write([three_outcomes()], [make_run()])
+    assert to.alone and out == (tmp_path / "file").read_text() != ""
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_output_never_replaces_a_specification(tmp_path: Path) -> None:

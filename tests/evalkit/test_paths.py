@@ -57,7 +57,7 @@ def test_a_prefill_waits_only_where_the_preset_asks_for_it_or_somebody_does(quan
     assert (made["prefill_decode_interval"], made["prefill_delayer"]) == (8, "stall=3")
     server = ServerSpec(engine="openai", base_url="http://127.0.0.1:1/v1")
     assert Cell.make(model="m", quant=quant, server=server).engine.prefill_decode_interval == 0
-    with pytest.raises(EvalkitError, match="--prefill-decode-interval and --prefill-delayer are of the built-in"):
+    with pytest.raises(EvalkitError, match="--prefill-decode-interval is of the built-in"):
         Cell.make(model="m", prefill_decode_interval=4, server=server)
 
 

@@ -48,19 +48,29 @@ def test_two_spellings_of_a_quant_mode_are_one_setting(checkpoints):
     assert one == two and one["hash"] != _print(checkpoints, quant="nvfp4")["hash"]
 
 
-@pytest.mark.parametrize("words", [{"batch": 3}, {"threads": 2}, {"prefix_cache": False}])
+FP8 = '{"global_quant_config": "ptpc_fp8"}'
+
+
+@pytest.mark.parametrize("words", [{"batch": 3}, {"threads": 2}, {"prefix_cache": False}, {"online_quant_config": "{}"},
+                                   {"online_quant_config": '{"exclude_layer": ["lm_head"]}'}])  # fmt: skip
 def test_what_must_not_change_a_sample_is_left_out(checkpoints, words):
     assert _print(checkpoints, **words)["hash"] == _print(checkpoints)["hash"]
 
 
 @pytest.mark.parametrize(
-    "words", [{"k": 3}, {"quant": "fp8"}, {"quant": "ptpc-fp8"}, {"online_quant_config": "{}"},
-              {"seed": 1}, {"temperature": 1.0}, {"top_p": 0.9}, {"draft_width": "block"}, {"tp": 2},
+    "words", [{"k": 3}, {"quant": "fp8"}, {"quant": "ptpc-fp8"}, {"online_quant_config": FP8},
+              {"seed": 1}, {"temperature": 1.0}, {"draft_width": "block"}, {"tp": 2},
               {"verify": "block"}, {"forced_length": 1.5}, {"confidence_threshold": 0.5}, {"verify_rows": 64},
               {"ids": [0, 1]}, {"settings": {"device": "cuda", "dtype": "bf16"}}],
 )  # fmt: skip
 def test_what_changes_a_sample_changes_the_hash(checkpoints, words):
     assert _print(checkpoints, **words)["hash"] != _print(checkpoints)["hash"]
+
+
+@pytest.mark.parametrize("words", [{"top_p": 0.9}, {"top_k": 5}])
+def test_what_is_drawn_from_changes_the_hash(checkpoints, words):
+    warm = _print(checkpoints, temperature=1.0)["hash"]
+    assert _print(checkpoints, temperature=1.0, **words)["hash"] != warm
 
 
 @pytest.mark.parametrize(

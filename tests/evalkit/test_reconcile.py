@@ -83,12 +83,22 @@ def test_a_counter_that_is_none_is_never_a_pass(value: Any) -> None:
 
 
 def test_a_resumed_run_has_steps_of_sessions_that_the_counter_does_not_know() -> None:
-    resumed: dict[str, Any] = {"provenance": {"sessions": [{"kept": 0}, {"kept": 100}]}}
-    less = check(dataclasses.replace(counted(make_run(), -600), **resumed))
-    assert less.outcome is Outcome.PASS and less.message.endswith("in the session that ended the run")
+    killed: dict[str, Any] = {"provenance": {"sessions": [{"kept": 0}, {"kept": 100}]}}
+    less = check(dataclasses.replace(counted(make_run(), -600), **killed))
+    assert less.outcome is Outcome.PASS and less.message.endswith("leave 100 answers out (one was killed)")
     assert "session" not in check(make_run()).message
-    more = check(dataclasses.replace(counted(make_run(), 1), **resumed))
+    more = check(dataclasses.replace(counted(make_run(), 1), **killed))
     assert more.outcome is Outcome.FAIL, "a session that ended has no steps beside the stored ones"
+
+
+def test_counters_of_all_sessions_hold_every_stored_step_and_those_given_up_at_an_interruption() -> None:
+    stopped: dict[str, Any] = {"provenance": {"sessions": [{"kept": 0, "counted": True}, {"kept": 100}]}}
+    more = check(dataclasses.replace(counted(make_run(), 12), **stopped))
+    assert more.outcome is Outcome.PASS and "session" not in more.message
+    whole: dict[str, Any] = {"provenance": {"sessions": [{"kept": 0, "counted": True}, {"kept": N}]}}
+    assert check(dataclasses.replace(counted(make_run(), 12), **whole)).outcome is Outcome.PASS
+    less = check(dataclasses.replace(counted(make_run(), -1), **stopped))
+    assert less.outcome is Outcome.FAIL and "the engine counted 2399" in less.message
 
 
 def test_a_run_that_stopped_early_gave_up_requests_whose_steps_were_counted() -> None:

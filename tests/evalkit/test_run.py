@@ -21,6 +21,7 @@ from evalkit.harness import Scored
 from evalkit.progress import Progress
 from evalkit.run import Interrupted, run_cell
 from evalkit.runfile import SAMPLES_FILE, load_run
+from evalkit.sessions import uncounted
 from tests.evalkit.places import make_place
 
 N = 12
@@ -164,7 +165,9 @@ def test_an_interrupted_run_is_continued_by_the_same_call(place):
     made = execute(place, rest)
     assert len(rest.asked) == N - 5 and made.complete
     assert lean(made) == lean(execute(place, runs="other"))
-    assert [s["kept"] for s in made.provenance["sessions"]] == [0, 5]
+    assert [s["kept"] for s in made.provenance["sessions"]] == [0, 5] and uncounted(made) == 0
+    assert made.counters["verify_steps"] == sum(step.k > 0 for s in made.samples for step in s.steps)
+    assert made.counters["requests"] == N
     nothing = Scripted(answer, k=7)
     assert execute(place, nothing).id == made.id + "-2" and len(nothing.asked) == N  # complete: never touched again
 
@@ -216,6 +219,7 @@ def test_a_killed_run_is_continued(place):
     rest = Scripted(answer, k=7)
     made = execute(place, rest)
     assert made.id == folder.name and len(rest.asked) == N - len(kept.samples)
+    assert uncounted(made) == len(kept.samples), "its counters died with it"
     assert lean(made) == lean(execute(place, runs="other"))
 
 
@@ -229,6 +233,23 @@ def test_another_engine_does_not_continue_a_run(place, monkeypatch):
     assert "was interrupted and is not continued: the engine's code has changed" in out.read()
     out.close()
     assert made.id.endswith("-2") and len(made.samples) == N
+
+
+@pytest.mark.parametrize("words", [{"batch": 2}, {"mono": "auto"}, {"graphs": "atom"}, {"kernels": "twin"},
+                                   {"prefill_decode_interval": 4}, {"prefix_cache": False}])  # fmt: skip
+def test_another_setting_does_not_continue_a_run_and_the_first_line_says_why(place, words):
+    with pytest.raises(Interrupted):
+        execute(place, Breaks(5, interrupt))
+    (folder,) = (place / "runs").iterdir()
+    out = (place / "out").open("w+")
+    other = execute(place, watcher=Progress(stream=out), **words)
+    out.seek(0)
+    said = " ".join(out.read().split())
+    out.close()
+    assert f"{folder.name} was interrupted and is not continued: its setting is another one" in said
+    assert other.id == f"{folder.name}-2" and len(other.provenance["sessions"]) == 1
+    made = execute(place, threads=2)
+    assert made.id == folder.name and len(made.provenance["sessions"]) == 2
 
 
 def test_progress_says_what_is_known(place, tmp_path):

@@ -250,6 +250,8 @@ def test_a_run_is_found_by_glob_and_the_newest_is_taken(tmp_path: Path) -> None:
 def test_a_stored_run_of_other_weights_engine_or_setting_is_not_taken(tmp_path: Path, change: str) -> None:
     run = as_stored("r", 7, "fp8", n=3)
     told, cell, made = dict(run.fingerprint), dict(run.cell), dict(run.provenance)
+    if change == "online_quant_config":  # recorded twice, as every setting
+        told[change] = '{"global_quant_config": "ptpc_fp8"}'
     if change in told and change.endswith("sha"):
         told[change] = "other"
     elif change == "code":
@@ -258,7 +260,7 @@ def test_a_stored_run_of_other_weights_engine_or_setting_is_not_taken(tmp_path: 
         made["data"] = {"test": {"path": "nowhere.jsonl", "sha256": "x"}}
     elif change in cell or change == "server":
         cell[change] = {"k": 5, "quant": "nvfp4", "limit": 3, "tp": 2, "server": {"engine": "vllm"},
-                        "online_quant_config": "{}"}[change]  # fmt: skip
+                        "online_quant_config": '{"global_quant_config": "ptpc_fp8"}'}[change]  # fmt: skip
     store(
         tmp_path,
         dataclasses.replace(run, fingerprint=told, cell=cell, provenance=made, complete=change != "incomplete"),

@@ -49,6 +49,7 @@ class State:
     about: dict[str, Any] = field(default_factory=dict)  # `evalkit` of its entry in /v1/models
     empty: bool = False  # answers without a text
     listing: str = ""  # in place of /v1/models' own body
+    refuses: tuple[str, ...] = ()  # fields of a body that get a 400
     status: int = 200  # of /v1/models
     location: str = ""  # where /v1/models redirects to
     replies: dict[str, Any] = field(default_factory=dict)  # path -> [status, text, or where a redirect leads to]
@@ -119,6 +120,9 @@ async def complete(request: web.Request) -> web.StreamResponse:
         body = await request.json()
     except ValueError:
         return web.json_response({"error": "no JSON"}, status=400)
+    if odd := [name for name in state.refuses if name in body]:
+        message = f"unknown field {odd[0]!r}; leave it away"
+        return web.json_response({"error": {"message": message, "type": "invalid_request_error"}}, status=400)
     chat = request.path.endswith("/chat/completions")
     prompt = body["messages"][-1]["content"] if chat else str(body["prompt"])
     state.bodies.append({n: v for n, v in body.items() if n not in ("prompt", "messages")})

@@ -22,6 +22,7 @@ from evalkit.judging import judge_run, write_report
 from evalkit.records import Bucket, Outcome
 from evalkit.run import Interrupted, run_cell
 from evalkit.runfile import load_run
+from evalkit.session import Silent
 from tests.servers.conftest import cell_of
 
 QUESTIONS = 1319
@@ -367,14 +368,14 @@ def test_c76_a_healthy_server_with_wrong_answers_ends_the_run_in_one_line(faulty
     with pytest.raises(EvalkitError, match=r"smoke test: \d+ of the first (8|16|32) answers are right") as e:
         run_cell(cell_of(bad, data, concurrency=4), runs_dir=tmp_path / "runs")
     assert "--no-smoke" in e.value.fix and "\n" not in e.value.what
-    fine = cell_of(faulty(), data)
+    fine = cell_of(faulty(), data, concurrency=4)
     with pytest.raises(EvalkitError, match=r"was ended: smoke test: .* kept and not continued") as e:
         run_cell(fine, runs_dir=tmp_path / "runs")
     assert "--fresh" in e.value.fix
     anew = run_cell(fine, runs_dir=tmp_path / "runs", fresh=True)
     assert anew.complete and len(anew.provenance["sessions"]) == 1
     assert all(s.scores["strict-match"] == 1.0 for s in anew.samples), "none of the answers in doubt"
-    run = run_cell(cell_of(bad, data, smoke=False), runs_dir=tmp_path / "runs")
+    run = run_cell(cell_of(bad, data, concurrency=4, smoke=False), runs_dir=tmp_path / "runs")
     assert run.complete and run.id != anew.id and len(run.provenance["sessions"]) == 2
     again = run_cell(cell_of(faulty(), data), runs_dir=tmp_path / "fine")
     assert again.complete
@@ -417,3 +418,31 @@ def test_a_task_for_chat_models_is_noted_only_where_no_template_is_applied(fault
     run = run_cell(cell, runs_dir=tmp_path / "runs")
     assert any("is written for a chat model" in note for note in run.provenance["notes"]) is noted
     assert all(s.scores["strict-match"] == 1.0 for s in run.samples)
+
+
+class Heard(Silent):
+    """Keeps the notes, and stops like Ctrl-C after some answers."""
+
+    def __init__(self, after: int = 0) -> None:
+        self.left, self.notes = after, ()
+
+    def start(self, run_id, kept, total, notes=()) -> None:
+        self.notes = tuple(notes)
+
+    def sample(self, sample) -> None:
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+def test_a_run_with_another_extra_body_does_not_continue_an_interrupted_one(faulty, sums, tmp_path):
+    """Its requests are others, and so may its answers be."""
+    data, server, runs = sums(12), faulty(), tmp_path / "runs"
+    with pytest.raises(Interrupted):
+        run_cell(cell_of(server, data), runs_dir=runs, watcher=Heard(4))
+    (folder,) = runs.iterdir()
+    seen = Heard()
+    other = run_cell(cell_of(server, data, extra_body='{"min_p": 0.1}'), runs_dir=runs, watcher=seen)
+    assert other.id != folder.name and len(other.provenance["sessions"]) == 1
+    assert any(f"{folder.name} was interrupted and is not continued" in n and "extra_body" in n for n in seen.notes)
+    assert run_cell(cell_of(server, data), runs_dir=runs).id == folder.name

@@ -80,6 +80,29 @@ def test_another_setting_is_refused_before_the_first_question(faulty, sums, tmp_
     assert not list((tmp_path / "runs").glob("*/samples.jsonl"))
 
 
+@pytest.mark.parametrize("engine", ["vllm", "llamacpp", "sglang", "atom", "trtllm"])
+@pytest.mark.parametrize(("k", "more"), [(3, " --k 7"), (7, "")])
+def test_evalkit_s_own_server_is_not_taken_for_another_engine_s(faulty, sums, tmp_path, engine, k, more):
+    """Else what it tells of K and quant mode would be read by nobody."""
+    server = faulty(k=7, about=ABOUT)
+    cell = cell_of(server, sums(8), engine=engine, k=k)
+    cell = replace(cell, engine=replace(cell.engine, quant="fp8"))
+    with pytest.raises(
+        EvalkitError, match=f"evalkit's own .k 7, draft dspark, quant fp8., .* takes it for {engine}"
+    ) as e:
+        run_cell(cell, runs_dir=tmp_path / "runs")
+    assert e.value.fix == f"give --engine openai{more}"
+    assert server.tell()["asked"] <= 1 and not list((tmp_path / "runs").glob("*/samples.jsonl"))
+
+
+def test_a_stored_run_that_took_evalkit_s_server_for_another_engine_s_fails_the_gate(faulty, sums, tmp_path):
+    run = run_cell(cell_of(faulty(), sums(8)), runs_dir=tmp_path / "runs")
+    served = {"pages": {"/v1/models": {"id": "faulty", "evalkit.k": 7, "evalkit.quant": "float32"}}}
+    other = replace(run, provenance={**run.provenance, "served": served})
+    check = {c.name: c for c in judge(other, baseline=None, golden=None).checks}["served setting"]
+    assert check.outcome is Outcome.FAIL and "told k 7, the run says 4" in check.message
+
+
 def test_the_setting_that_is_told_is_run(faulty, sums, tmp_path):
     server = faulty(k=7, about=ABOUT)
     cell = cell_of(server, sums(8), engine="openai", k=7)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from engine.api import Completion
 
 K, TOKENS = 4, 96
+BATCH = ("--batch", "4")  # of an engine that evalkit starts; a server that runs has its own
 TASK = ROOT / "tasks" / "gsm8k" / "task.yaml"
 
 
@@ -27,7 +28,7 @@ def vllm(s: Setting) -> Found:
     asks GSM8K with its 5 examples, reads its counters and stops it. Our engine answers the same prompts."""
     model, python = needs(s)
     run, verdict = started_by_evalkit(s, model, python)
-    ours, _ = evidence.evaluate("gsm8k-in-process", s.folder, *words(s, model, "gsm8k"), "--threads", "1")
+    ours, _ = evidence.evaluate("gsm8k-in-process", s.folder, *words(s, model, "gsm8k"), *BATCH, "--threads", "1")
     rows = [evidence.row("in process", "SmolLM2-135M", ours), evidence.row(servers.VLLM_LABEL, "SmolLM2-135M", run)]
     return rows, [texts(ours, run, f"{servers.VLLM_LABEL}, started by evalkit")], verdict
 
@@ -73,7 +74,7 @@ def of_stops(run: evidence.Run) -> str:
 
 def words(s: Setting, model: Path, task: str, limit: int = 0) -> tuple[str, ...]:
     return ("--model", str(model), "--k", str(K), "--draft", "ngram", "--task", task, "--data", str(s.data),
-            "--limit", str(limit or s.limit), "--max-tokens", str(TOKENS), "--batch", "4")  # fmt: skip
+            "--limit", str(limit or s.limit), "--max-tokens", str(TOKENS))  # fmt: skip
 
 
 def started_by_evalkit(s: Setting, model: Path, python: Path) -> tuple[evidence.Run, list[str]]:
@@ -81,7 +82,7 @@ def started_by_evalkit(s: Setting, model: Path, python: Path) -> tuple[evidence.
     mark = f"REAL_SERVERS_RUN={os.getpid()}"
     settings = [f"--server-env={n}={v}" for n, v in (servers.VLLM_SETTINGS | servers.QUIET).items()]
     found = evidence.evaluate(
-        "gsm8k-vllm", s.folder, *words(s, model, "gsm8k"), "--engine", "vllm", "--server-program",
+        "gsm8k-vllm", s.folder, *words(s, model, "gsm8k"), *BATCH, "--engine", "vllm", "--server-program",
         f"{python} -m {servers.VLLM_MODULE}", "--max-model-len", "2048", "--server-arg=--enforce-eager",
         "--concurrency", "4", "--start-timeout", "900", f"--server-env={mark}", *settings,
     )  # fmt: skip

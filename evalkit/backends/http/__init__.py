@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ class Http:
         try:
             self._found = self._run(self._probe)
         except Trouble as e:
-            raise EvalkitError(f"the server at {spec.base_url} fails in a probe ({e})", "look at its log") from None
+            raise _probe_failed(e, spec) from None
         self._image = told.image(spec)
         self._flags = self._known_flags()
         self.notes = (*self._told(), *notes, *self._found.notes)
@@ -107,6 +108,7 @@ class Http:
 
     def _refuse_other(self, pages: Mapping[str, Any]) -> None:
         """A server of another setting than the cell's is refused before it is asked for long."""
+        setting.refuse_own(self._spec.engine, pages, self._cell.to_json(), self._spec.base_url)
         flags = told.settings(self._profile, pages)
         setting.refuse_other(self._profile, flags, self._cell.to_json(), self._spec.base_url)
 
@@ -128,6 +130,8 @@ class Http:
 
     def _told(self) -> list[str]:
         out = [f"asked on {self.endpoint}, {'with the chat template of the server' if self._chat else 'as plain text'}"]
+        if extra := self._spec.extra():
+            out.append(f"--extra-body added {json.dumps(extra, sort_keys=True)} to every request")
         if self._found.thinks:
             out.append("the model thinks: the task's stops are applied here, after its thinking")
         out += [f"{self._profile.name} does not tell {what}" for what in self._profile.missing]
@@ -203,6 +207,18 @@ class Http:
         """Ends a server that was started for this cell."""
         if self._process is not None:
             self._process.stop()
+
+
+def _probe_failed(e: Trouble, spec: ServerSpec) -> EvalkitError:
+    """The error of a probe without an answer. What --extra-body adds is in no request before the probes, so a refusal
+    that comes first here is most likely of that."""
+    refused = e.kind in ("HTTP 400", "HTTP 422")
+    if refused and (extra := spec.extra()):
+        named = [n for n in extra if n in str(e)] or list(extra)
+        return EvalkitError(f"the server at {spec.base_url} refuses a request with --extra-body ({e})",
+                            f"take {', '.join(named)} out of --extra-body")  # fmt: skip
+    fix = "it says what it refuses; see --endpoint and --thinking" if refused else "look at its log"
+    return EvalkitError(f"the server at {spec.base_url} fails in a probe ({e})", fix)
 
 
 def told_name(cell: Cell) -> str:

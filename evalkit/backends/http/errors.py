@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from email.utils import parsedate_to_datetime
 from time import time
@@ -62,9 +63,17 @@ def of_status(status: int, body: str, retry_after: str | None, sent: str = "") -
 
 
 def short_of(body: str, length: int = 200) -> str:
-    """What a reply says, in one line: an HTML page by its words alone."""
-    words = _TAG.sub(" ", body) if body.lstrip()[:1] == "<" else body
+    """What a reply says, in one line: an HTML page by its words alone, an error in OpenAI's form by its message."""
+    words = _TAG.sub(" ", body) if body.lstrip()[:1] == "<" else _message(body) or body
     return " ".join(words.split())[:length]
+
+
+def _message(body: str) -> str:
+    try:
+        said = json.loads(body)["error"]["message"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return said if isinstance(said, str) else ""
 
 
 def seconds_of(retry_after: str | None) -> float:

@@ -26,20 +26,17 @@ def plot(found: Sequence[Subject]) -> Plot | None:
     rows = [{"pairs": n, "loss": loss_} for n, loss_ in curves.mde(worst.run, share, alpha)]
     here = stats.mde_paired(pairs.n, share, alpha)
 
-    whose = "this run's" if len(found) == 1 else f"{worst.label}'s (the run that differs most)"
+    of, here_words = "this run", "this run: "
+    if len(found) > 1:
+        of, here_words = f"{worst.label}, the run that differs most,", ""
 
     def picture(ax: Axes) -> None:
         ax.plot([r["pairs"] for r in rows], [100 * r["loss"] for r in rows], color=svg.SERIES[0])
         ax.plot([pairs.n], [100 * here], marker="o", color=svg.SERIES[0], markersize=7)
-        ax.annotate(
-            f"this run: {100 * here:.2f} pt",
-            (pairs.n, 100 * here),
-            xytext=(-6, -13),
-            ha="right",
-            color=svg.INK,
-            textcoords="offset points",
-            fontsize=10,
-        )  # below the curve, which falls
+        few = pairs.n**2 < rows[0]["pairs"] * rows[-1]["pairs"]  # the left half of the logarithmic axis
+        ax.annotate(f"{here_words}{100 * here:.2f} pt", (pairs.n, 100 * here), xytext=(7, 3) if few else (-6, -13),
+                    ha="left" if few else "right", color=svg.INK, textcoords="offset points",
+                    fontsize=10, bbox={"facecolor": svg.BACK, "edgecolor": "none", "pad": 0.5})  # fmt: skip
         ax.axhline(100 * margin, color=svg.BAD, linewidth=1.1, linestyle="--")
         ax.annotate("margin", (0, 100 * margin), xycoords=("axes fraction", "data"), xytext=(3, 3), ha="left",
                     textcoords="offset points", color=svg.BAD, fontsize=9.5)  # fmt: skip
@@ -55,4 +52,4 @@ def plot(found: Sequence[Subject]) -> Plot | None:
                 alt=f"{pairs.n} pairs show a loss of {100 * here:.2f} points with 80 % power; the margin is "
                     f"{100 * margin:g} points.",
                 note=f"Reckoned for {100 * share:.1f} % of answers flipping, both ways together: the most likely share "
-                     f"if {whose} true loss were just the margin.")  # fmt: skip
+                     f"if the true loss of {of} were just the margin.")  # fmt: skip

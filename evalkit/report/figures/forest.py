@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evalkit.report import svg
@@ -67,9 +68,58 @@ def forest(ax: Axes, rows: Sequence[tuple[str, float, float, float]], hollow: in
     ax.grid(axis="y", visible=False)
 
 
-def rule(ax: Axes, x: float, name: str, colour: str, style: str = "-") -> None:
-    """A named vertical line."""
-    ax.axvline(x, color=colour, linewidth=1.1, linestyle=style, zorder=0.9)
-    ax.annotate(name, (x, 1), xycoords=("data", "axes fraction"), xytext=(-3 if name == "margin" else 3, 0),
-                textcoords="offset points", color=colour, fontsize=9.5, va="bottom",
-                ha="right" if name == "margin" else "left")  # fmt: skip
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A named vertical line. `left`: its name stands left of it, as that of a margin, whose line is dashed."""
+
+    x: float
+    name: str
+    colour: str
+    left: bool = False
+
+
+def margin_rule(x: float) -> Rule:
+    return Rule(x=x, name="margin", colour=svg.BAD, left=True)
+
+
+def rules(ax: Axes, lines: Sequence[Rule], most: float | None = None) -> None:
+    """The lines with their names over them, and an axis that has room for these. Call it when all else is drawn.
+    `most`: the largest value there can be, past which no tick stands."""
+    for line in lines:
+        ax.axvline(line.x, color=line.colour, linewidth=1.1, linestyle="--" if line.left else "-", zorder=0.9)
+    low, high = ax.get_xlim()
+    inches = ax.get_position().width * svg.WIDTH
+    for line in (x for x in lines if not x.left):  # an axis ends 0.12 inches before the picture does
+        free = inches + svg.RIGHT - svg.width_of(line.name) - 0.06
+        high = max(high, low + (line.x - low) * inches / free)
+    ticks = ax.get_xticks()
+    ax.set_xlim(low, high)
+    if most is not None and high > most:
+        ax.set_xticks([t for t in ticks if low <= t <= most])
+    for line in lines:
+        ax.annotate(line.name, (line.x, 1), xycoords=("data", "axes fraction"), xytext=(-3 if line.left else 3, 0),
+                    textcoords="offset points", color=line.colour, fontsize=9.5, va="bottom",
+                    ha="right" if line.left else "left")  # fmt: skip
+
+
+def own_rules(ax: Axes, rows: Sequence[tuple[float | None, float | None]]) -> None:
+    """(baseline, margin) of each row on its own row only, named once above: rows of other questions share none."""
+    half = 0.32
+    for i, (base, margin) in enumerate(rows):
+        for x, colour, style in ((base, svg.INK, "-"), (margin, svg.BAD, (0, (3, 1.5)))):
+            if x is not None:
+                ax.vlines(x, i - half, i + half, color=colour, linewidth=1.3, linestyle=style, zorder=0.9)
+    names = [("baseline", svg.INK, "-"), ("margin", svg.BAD, "--")]
+    shown = [n for n, there in zip(names, zip(*rows, strict=True), strict=True) if any(x is not None for x in there)]
+    for place, (name, colour, style) in zip((0.0, 1.05), shown, strict=False):
+        left, width = ax.get_position().x0 * svg.WIDTH, ax.get_position().width * svg.WIDTH
+        at = (min(left, svg.WIDTH - 2.2) + place - left) / width
+        ax.plot([at, at + 0.22 / width], [1.0, 1.0], transform=_above(ax), color=colour, linestyle=style,
+                linewidth=1.3, clip_on=False)  # fmt: skip
+        ax.annotate(name, (at + 0.27 / width, 1), xycoords="axes fraction", color=colour, fontsize=9.5, va="bottom")
+
+
+def _above(ax: Axes) -> Any:
+    from matplotlib.transforms import ScaledTranslation
+
+    return ax.transAxes + ScaledTranslation(0, 0.07, ax.figure.dpi_scale_trans)

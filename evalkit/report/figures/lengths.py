@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evalkit.report import svg
-from evalkit.report.figures.forest import forest, judged_rows, label_room, left_out, rows_height, rule
+from evalkit.report.figures.forest import (
+    Rule,
+    forest,
+    judged_rows,
+    label_room,
+    left_out,
+    margin_rule,
+    rows_height,
+    rules,
+)
 from evalkit.report.figures.plot import Plot
 from evalkit.report.subject import Subject
 
@@ -22,9 +31,8 @@ def plot(found: Sequence[Subject]) -> Plot | None:
 
     def picture(ax: Axes) -> None:
         forest(ax, [(r["run"], 100 * r["ratio"], 100 * r["low"], 100 * r["high"]) for r in rows])
-        rule(ax, 100, "golden", svg.GOLDEN)
-        if margin is not None:
-            rule(ax, 100 * (1 - float(margin)), "margin", svg.BAD, "--")
+        lines = [Rule(x=100, name="golden", colour=svg.GOLDEN)]
+        rules(ax, lines if margin is None else [*lines, margin_rule(100 * (1 - float(margin)))])
         ax.set_xlabel(f"accepted length, % of the golden ({100 * rows[0]['level']:g} % interval)")
 
     inside = sum(r["low"] >= 1 - (r["margin"] or 0) for r in rows)

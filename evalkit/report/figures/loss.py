@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from evalkit.gate.accuracy import is_own_baseline
 from evalkit.report import svg, text
-from evalkit.report.figures.forest import forest, judged_rows, label_room, left_out, rows_height, rule
+from evalkit.report.figures.forest import (
+    Rule,
+    forest,
+    judged_rows,
+    label_room,
+    left_out,
+    margin_rule,
+    rows_height,
+    rules,
+)
 from evalkit.report.figures.plot import Plot
 from evalkit.report.subject import Subject
 
@@ -23,9 +32,8 @@ def plot(found: Sequence[Subject]) -> Plot | None:
 
     def picture(ax: Axes) -> None:
         forest(ax, [(r["run"], 100 * r["difference"], 100 * r["low"], 100 * r["high"]) for r in rows])
-        rule(ax, 0, "baseline", svg.INK)
-        if margin is not None:
-            rule(ax, -100 * float(margin), "margin", svg.BAD, "--")
+        lines = [Rule(x=0, name="baseline", colour=svg.INK)]
+        rules(ax, lines if margin is None else [*lines, margin_rule(-100 * float(margin))])
         ax.set_xlabel(f"difference to the baseline, points ({100 * rows[0]['level']:g} % interval)")
 
     inside = sum(r["low"] >= -(r["margin"] or 0) for r in rows)

@@ -214,23 +214,25 @@ def test_what_does_not_fit_is_told(tiny: Tiny, settings: dict[str, Any], words: 
 
 
 def test_bands_say_what_is_not_served(tiny: Tiny) -> None:
-    interval, mono = tiny.llm(k=0, quant="m31flash-c1-4", mono="auto").notes
+    k, batch, interval, mono = tiny.llm(k=0, quant="m31flash-c1-4", mono="auto").notes
+    assert k == "m31flash-c1-4: K is 0, the band's is 7"
+    assert batch == "m31flash-c1-4: up to 64 decode together, the band is of 1 to 4 at once"
     assert interval == "m31flash-c1-4: prefill_decode_interval is 0, the band's is 20000"
-    assert tiny.llm(k=0, quant="m31flash-c1-4", mono="auto", prefill_decode_interval=20000).notes == (mono,)
+    assert tiny.llm(k=0, quant="m31flash-c1-4", mono="auto", prefill_decode_interval=20000).notes == (k, batch, mono)
     assert mono == (
         "m31flash-c1-4: at K=0 Mono serves steps of up to 16 requests, and up to 64 decode together: --batch 16 keeps "
         "every step on it"
     )
-    assert tiny.llm(k=7, quant="m31flash-c8-16", max_batch=2, mono="auto").notes == ()
-    (off,) = tiny.llm(k=0, quant="m31flash-c8-16", mono="off").notes
-    assert off == "m31flash-c8-16: Mono serves no step: Mono is off"
-    (fused,) = tiny.llm(k=0, quant="m31flash-c32-48").notes  # the fixture's target is dense
+    (few,) = tiny.llm(k=7, quant="m31flash-c8-16", max_batch=2, mono="auto").notes
+    assert few == "m31flash-c8-16: up to 2 decode together, the band is of 8 to 16 at once"
+    assert "m31flash-c8-16: Mono serves no step: Mono is off" in tiny.llm(quant="m31flash-c8-16", mono="off").notes
+    (fused,) = tiny.llm(k=7, quant="m31flash-c32-48", max_batch=48).notes  # the fixture's target is dense
     assert fused == "m31flash-c32-48: fused_verify_topk serves no step: the target has no block-sparse layer"
     assert tiny.llm(k=0, quant="nvfp4").notes == ()
 
 
 def test_the_fused_choice_of_blocks_is_counted(tmp_path: Path) -> None:
-    llm = build(tmp_path).llm(k=3, quant="m31flash-c32-48", max_batch=4)
+    llm = build(tmp_path).llm(k=7, quant="m31flash-c32-48", max_batch=32)
     llm.generate(requests([(4, 5, 6)], max_tokens=40, ignore_eos=True))
     assert 0 < llm.counters["fused_verify_topk_steps"] < llm.counters["decode_ticks"]  # the first see all their blocks
     assert llm.notes == ()

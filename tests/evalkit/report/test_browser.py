@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from evalkit.baseline import STRICT
+from evalkit.gate import judge
 from evalkit.records import Run, Sample
 from evalkit.report.render import render_page
 from evalkit.report.serve import make_server
@@ -436,3 +437,34 @@ def test_no_label_of_a_plot_is_cut_off(chromium: Any, runs: list[Run], tmp_path:
         assert "".join(names[0].split()) in "".join(whole.split())  # no name is shortened
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
         tab.page.screenshot(path=str(tmp_path / "shot.png"), full_page=True)
+
+
+LAID = """[...document.querySelectorAll('svg.plot')].flatMap(p => {
+  const b = p.getBoundingClientRect(), name = p.querySelector('title').textContent.slice(0, 30);
+  const all = [...p.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+  const cut = all.filter(([, a]) => a.left < b.left - 1 || a.right > b.right + 1 || a.top < b.top - 1
+    || a.bottom > b.bottom + 1).map(([w]) => `${name}: ${w} is cut`);
+  const over = all.flatMap(([w, a], i) => all.slice(i + 1).filter(([, c]) =>
+    Math.min(a.right, c.right) - Math.max(a.left, c.left) > 2
+    && Math.min(a.bottom, c.bottom) - Math.max(a.top, c.top) > 6).map(([v]) => `${name}: ${w} over ${v}`));
+  return [...cut, ...over]; })"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("sizes", [(40,), (40, 120), (120, 120)])
+def test_no_text_of_a_plot_is_cut_or_lies_over_another(
+    chromium: Any, tmp_path: Path, width: int, sizes: tuple[int, ...]
+) -> None:
+    """A few questions, all answered rightly: the baseline is at the right edge, what could be shown at the left one."""
+    found = []
+    for i, n in enumerate(sizes):
+        run = make_run(n, wrong=0, id=f"run-{i}")
+        base, golden = make_baseline(run, wrong=range(0)), make_curve(replace(RECORDED, accepted_length=3.5))
+        verdict = judge(run, baseline=base, golden=golden)
+        found.append(make_subject(run, verdict, label=f"K=7 float32 ngram of setting {i}", index=i, baseline=base,
+                                  golden=golden))  # fmt: skip
+    path = tmp_path / "few.html"
+    path.write_text(render_page(found), encoding="utf-8")
+    with Tab(chromium, path.as_uri(), viewport={"width": width, "height": 844}) as tab:
+        assert tab.page.locator("svg.plot").count() > 4
+        assert tab.page.evaluate(LAID) == []

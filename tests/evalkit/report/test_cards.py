@@ -9,14 +9,23 @@ from pathlib import Path
 import pytest
 
 import evalkit
-from evalkit.gate import judge
+from evalkit.gate import GateSpec, judge
 from evalkit.golden import Standards
 from evalkit.records import Check, Outcome, Run
 from evalkit.report import cards, grid, tables
+from evalkit.report.render import render_page
 from evalkit.report.subject import subjects
 from evalkit.sweep import HOLM, adjust
 from tests.evalkit import verdicts
-from tests.evalkit.report.makers import RECORDED, make_baseline, make_curve, make_run, make_subject, make_verdict
+from tests.evalkit.report.makers import (
+    RECORDED,
+    Reader,
+    make_baseline,
+    make_curve,
+    make_run,
+    make_subject,
+    make_verdict,
+)
 
 MAKERS = ("checked", "share_check", "_share")  # the functions of the gate that take a check's name first
 SOURCES = ("gate/*.py", "answers.py", "servercheck.py", "sweep.py")
@@ -57,7 +66,8 @@ def test_every_check_of_the_gate_is_under_a_question() -> None:
 
 @pytest.mark.parametrize(
     ("name", "question"),
-    [("accept rate by position", cards.DRAFT), ("step counts", cards.DRAFT), ("reference SGLang", cards.ANSWERS),
+    [("accept rate by position", cards.DRAFT), ("step counts", cards.EVIDENCE), ("real acceptance", cards.EVIDENCE),
+     ("reference SGLang", cards.ANSWERS),
      ("floor", cards.ANSWERS), ("path mono", cards.EVIDENCE), ("something new", cards.EVIDENCE)],
 )  # fmt: skip
 def test_a_check_is_under_its_question(name: str, question: str) -> None:
@@ -145,3 +155,45 @@ def test_the_headline_says_how_the_number_of_runs_was_allowed_for(in_order: bool
     standards = Standards(golden=None, baseline=None, references=())
     made = subjects([(run, verdict, standards) for run, verdict in zip(runs, found, strict=True)])
     assert words in cards.headline(made) and cards.headline(made).startswith("Of 2 runs, 2 pass.")
+
+
+def test_evidence_that_looks_forced_is_not_trusted_and_says_that_every_step_is_the_same() -> None:
+    """Every step keeps the same number of drafts, as no prompts do; the steps' card is the evidence, not the draft."""
+    run = make_run(120, 7)
+    samples = [replace(s, steps=tuple(replace(x, accepted=6, accepted_trimmed=6, cut="") for x in s.steps))
+               for s in run.samples]  # fmt: skip
+    run = replace(run, samples=tuple(samples))
+    verdict = judge(run, baseline=make_baseline(run), golden=make_curve(RECORDED))
+    steps = sum(len(s.steps) for s in run.samples)
+    evidence = next(c for c in cards.cards(make_subject(run, verdict)) if c.question == cards.EVIDENCE)
+    assert evidence.outcome == "fail"
+    assert any(f"6 accepted drafts in every one of {steps} steps" in r for r in evidence.reasons)
+
+
+def test_what_is_too_good_is_in_the_band_and_the_headline_of_one_run_and_of_two() -> None:
+    run = make_run(2000, wrong=10)
+    base, curve = make_baseline(run, wrong=range(100)), make_curve(replace(RECORDED, accepted_length=2.6))
+    spec = replace(GateSpec(), against=())
+    judged = judge(run, baseline=base, golden=curve, spec=spec)
+    passed = tuple(c for c in judged.checks if c.outcome is Outcome.PASS)
+    verdict = replace(judged, outcome=Outcome.PASS, checks=passed)
+    s = make_subject(run, verdict, baseline=base, golden=curve)
+    first, second = s.remarks
+    assert first.startswith("accepted length is 54 % above golden: too good to be believed unread")
+    assert second.startswith("accuracy: a gain of +4.5 pt is no chance") and second.endswith("or another setting")
+    assert s.warnings[:2] == (first, second)
+    said = cards.headline([s])
+    assert first in said and second in said and "It may go" not in said and said.startswith("Yes: all ")
+    band = [Reader(line).text for line in render_page([s]).split("\n") if '<p class="warning">' in line]
+    assert "54 % above golden" in band[0] and "is no chance" in band[1]
+    plain = make_subject(run, replace(verdict, notes=(), checks=passed[:1]), index=1, label="b")
+    assert plain.remarks == () and "It may go to a performance run." in cards.headline([plain])
+    assert cards.headline([s, plain]).endswith(f"To be explained before a performance run: {s.label}.")
+
+
+def test_of_several_drafts_the_panel_of_plain_decoding_says_that_it_has_none() -> None:
+    runs = [make_run(5, 0), *(replace(r, id=d, cell={**r.cell, "draft": d}) for d in ("a", "b") for r in [make_run(5)])]
+    made = grid.matrices(grid.rows([make_subject(r, index=i) for i, r in enumerate(runs)], ()))
+    assert [m.name for m in made] == ["no draft", "a", "b"]
+    one = grid.matrices(grid.rows([make_subject(r, index=i) for i, r in enumerate(runs[:2])], ()))
+    assert [m.name for m in one] == [""]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
 
 from evalkit.gate import judge
 from evalkit.records import Run
@@ -83,3 +86,52 @@ def test_a_picture_names_the_runs_that_it_leaves_out_and_why() -> None:
     assert "Not shown: b (K=0, nothing was drafted)" in lengths.note and "d (no golden at its K)" in lengths.note
     alone = figures.loss.plot([judged])
     assert alone is not None and alone.note == ""
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_baseline_is_common_only_where_the_questions_are(others: bool) -> None:
+    """A run of the first 40 questions, which the baseline answers rightly, says nothing of a run of all 120."""
+    whole = make_run(120, 7, wrong=11)
+    part = replace(make_run(120, 5, wrong=11), id="part")
+    baseline = make_baseline(whole, wrong=range(60, 72))
+    if others:
+        part = replace(part, samples=part.samples[:40], expected=40)
+    found = [
+        make_subject(r, judge(r, baseline=baseline, golden=None), label=name, index=i, baseline=baseline)
+        for i, (name, r) in enumerate((("part", part), ("whole", whole)))
+    ]
+    plot = figures.scores.plot(found)
+    assert plot is not None
+    marks, score = [(r["baseline"], r["margin_at"]) for r in plot.data], plot.data[1]["score"]
+    first = (1.0, 0.99) if others else (0.9, 0.89)
+    assert marks == [pytest.approx(first), pytest.approx((0.9, 0.89))]
+    ax = Figure().add_subplot()
+    plot.draw(ax)
+    upright = {
+        (round(float(seg[0][0]), 6), round(float(seg[:, 1].mean()), 6))
+        for c in ax.collections if isinstance(c, LineCollection)
+        for seg in map(np.asarray, c.get_segments()) if seg[0][0] == seg[1][0]
+    }  # fmt: skip
+    lines = [
+        (np.asarray(line.get_ydata()).tolist(), [float(v) for v in np.asarray(line.get_xdata())]) for line in ax.lines
+    ]
+    across = sorted(x[0] for y, x in lines if y == [0, 1] and x[0] == x[1] and round(x[0], 6) != round(100 * score, 6))
+    assert upright == ({(100, 0), (99, 0), (90, 1), (89, 1)} if others else set())
+    assert across == pytest.approx([] if others else [89, 90])
+    assert ("own baseline" in plot.note) is others
+
+
+def test_what_could_be_shown_says_of_which_run_in_english() -> None:
+    run = make_run(120)
+    baseline = make_baseline(run)
+    s = make_subject(run, judge(run, baseline=baseline, golden=None), label="K=7 nvfp4", baseline=baseline)
+    alone = figures.detectable.plot([s])
+    assert alone is not None
+    ax = Figure().add_subplot()
+    alone.draw(ax)
+    (label,) = [t for t in ax.texts if t.get_text().startswith("this run: ")]
+    assert label.get_bbox_patch() is not None, "it stays readable where the margin's line goes through it"
+    both = figures.detectable.plot([s, replace(s, label="b", index=1)])
+    assert alone.note.endswith("if the true loss of this run were just the margin.")
+    assert both is not None
+    assert both.note.endswith("if the true loss of K=7 nvfp4, the run that differs most, were just the margin.")

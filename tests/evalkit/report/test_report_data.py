@@ -164,6 +164,7 @@ def test_intervals_of_the_runs_are_numbers_in_two_columns(pair: list[Subject], t
 
 @pytest.mark.parametrize(("change", "labels"), [
     ({"cell": ({"max_batch": 1}, {"max_batch": 64})}, ["K=7 nvfp4 batch 1", "K=7 nvfp4 batch 64"]),
+    ({"cell": ({"limit": 0}, {"limit": 40})}, ["K=7 nvfp4 whole", "K=7 nvfp4 limit 40"]),
     ({"cell": ({"tp": 1}, {"tp": 4})}, ["K=7 nvfp4 TP 1", "K=7 nvfp4 TP 4"]),
     ({"cell": ({"server": {"concurrency": 1, "tp": 2}}, {"server": {"concurrency": 64, "tp": 2}})},
      ["K=7 nvfp4 concurrency 1", "K=7 nvfp4 concurrency 64"]),

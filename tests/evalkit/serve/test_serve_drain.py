@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from evalkit.serve.server import Server, bind
+from evalkit.serve.server import Server, bind, cut_error
 from tests.engine.tiny import Tiny
 from tests.evalkit.serve.serving import events, service_of
 from tests.evalkit.serve.test_serve_worker import Held, until
@@ -28,8 +28,12 @@ class Running:
         self.streamed = asyncio.create_task(client.post("/v1/completions", json={**BODY, "stream": True}))
 
 
-def drained(tiny: Tiny, seconds: int, test: Callable[[Running], Awaitable[None]]) -> int:
-    """Runs `test` on such a server and waits for the server's own end; how many prompts it cut."""
+def drained(
+    tiny: Tiny, seconds: int, test: Callable[[Running], Awaitable[None]], asked: list[bool] | None = None
+) -> int:
+    """Runs `test` on such a server and waits for the server's own end; how many prompts it cut. `asked` is told whether
+    a Ctrl-C did it."""
+    asked = [] if asked is None else asked
     llm = tiny.llm(k=2)
     held, service = Held(llm), service_of(llm, tiny.target, port=0, drain_seconds=seconds)
 
@@ -51,6 +55,7 @@ def drained(tiny: Tiny, seconds: int, test: Callable[[Running], Awaitable[None]]
                     server._stop(signal.SIGTERM)
                     await asyncio.gather(running.whole, running.streamed, return_exceptions=True)
                 await asyncio.wait_for(serving, 60)
+                asked.append(server.cut_asked)
                 return server.cut
 
     return asyncio.run(main())
@@ -91,7 +96,15 @@ def test_what_is_cut_is_told_in_the_form_of_an_error(tiny: Tiny, how: str) -> No
         *chunks, last = events(streamed.text)
         assert last == {"error": error} and len(chunks) > 0 and chunks[0]["choices"]
 
-    assert drained(tiny, 0 if how == "its time is up" else 600, test) == 2
+    asked: list[bool] = []
+    assert drained(tiny, 0 if how == "its time is up" else 600, test, asked) == 2
+    assert asked == [how != "its time is up"]
+
+
+def test_why_prompts_were_cut_is_said_as_it_was() -> None:
+    assert str(cut_error(1, 30, asked=True)).startswith("1 prompt was cut, as Ctrl-C asked during the drain; fix: wait")
+    assert str(cut_error(1, 30, asked=False)) == "1 prompt was cut after 30 s of drain; fix: raise --drain-seconds"
+    assert str(cut_error(2, 30, asked=False)).startswith("2 prompts were cut after 30 s")
 
 
 def test_a_body_that_does_not_end_is_told_as_well(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

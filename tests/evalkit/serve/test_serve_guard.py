@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from evalkit.config import ROOT
 from evalkit.errors import EvalkitError
 from evalkit.serve.guard import Guard
 from evalkit.serve.settings import ServeSettings, check_template, is_loopback, key_from
@@ -114,6 +115,17 @@ def test_settings_that_cannot_be(tmp_path: Any) -> None:
     for bad in wrong:
         with pytest.raises(EvalkitError):
             ServeSettings(name="a", **bad)
+    for name in ("", " ", "a\nb"):
+        with pytest.raises(EvalkitError, match="--served-model-name is"):
+            ServeSettings(name=name)
     assert check_template("plain") == "plain" and check_template(None) is None
     with pytest.raises(EvalkitError, match="neither plain nor a file"):
         check_template(str(tmp_path / "none.jinja"))
+
+
+def test_the_guide_gives_lm_eval_a_key_by_its_environment_alone() -> None:
+    """lm-eval prints model_args and stores them in its results."""
+    text = (ROOT / "docs" / "serve.md").read_text()
+    args = [line for line in text.splitlines() if "--model_args" in line]
+    assert len(args) >= 2 and not any("auth_token" in line or "header" in line for line in args)
+    assert 'OPENAI_API_KEY="$MY_KEY" lm_eval' in text and "Never put a key there" in text

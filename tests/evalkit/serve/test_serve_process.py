@@ -73,6 +73,16 @@ def test_a_signal_lets_what_runs_finish_and_takes_nothing_new(tiny: Tiny, number
             pass
 
 
+def test_a_band_that_is_not_served_is_told(tiny: Tiny) -> None:
+    with process(tiny, "--preset", "m31flash-c32-48", "--batch", "4") as (child, _):
+        child.terminate()
+        _, err = child.communicate(timeout=60)
+        assert err.splitlines()[:2] == [
+            "note: m31flash-c32-48: K is 3, the band's is 7",
+            "note: m31flash-c32-48: up to 4 decode together, the band is of 32 to 48 at once",
+        ]
+
+
 def page(url: str) -> str:
     with urllib.request.urlopen(f"{url}/metrics", timeout=30) as response:
         return response.read().decode()
