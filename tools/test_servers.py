@@ -27,13 +27,14 @@ FOLDER = ROOT / "build" / "servers"
 PAIR = ROOT.parent / "shared" / "data" / "tiny_qwen3_dspark"
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k" / "test.jsonl"
 PAGE = ROOT / "docs" / "real-servers.md"
-SAME = ("--task", "gradeschool", "--threads", "1")
+SAME = ("--task", "gradeschool")
+OURS = ("--threads", "1")  # of a run in process; a server has its own
 
 
 def served(s: Setting) -> Found:
     """The embedded model in process and behind `evalkit serve`: everything equal, counters to the last digit."""
     words = ("--k", "7", "--limit", str(s.same), *SAME)
-    ours, _ = evidence.evaluate("served-in-process", s.folder, *words)
+    ours, _ = evidence.evaluate("served-in-process", s.folder, *words, *OURS)
     server = servers.serve("gradeschool-m3", "--k", "7")
     with started(server, s.folder / "serve.log"):
         before = evidence.counted(server)
@@ -53,7 +54,7 @@ def pair(s: Setting) -> Found:
     target, draft = s.pair / "target", s.pair / "draft"
     words = ("--model", str(target), "--max-tokens", "96", *SAME)
     drafts, every = ("--k", "7", "--draft", str(draft)), ("--limit", str(s.same))
-    ours, _ = evidence.evaluate("pair-in-process", s.folder, *words, *drafts, *every)
+    ours, _ = evidence.evaluate("pair-in-process", s.folder, *words, *drafts, *every, *OURS)
     rows, lines = [evidence.row("in process", "tiny Qwen3", ours)], []
     server = servers.serve("tiny", "--model", str(target), *drafts)
     with started(server, s.folder / "pair-serve.log"):
@@ -81,7 +82,7 @@ def pair(s: Setting) -> Found:
     with started(server, s.folder / "pair-transformers.log"):
         theirs, _ = evidence.evaluate("pair-transformers", s.folder, *words, *few, *evidence.at(server))
     rows.append(evidence.row(server.label, "tiny Qwen3", theirs))
-    alone, _ = evidence.evaluate("pair-alone", s.folder, *words, "--k", "0", "--limit", few[1])
+    alone, _ = evidence.evaluate("pair-alone", s.folder, *words, *OURS, "--k", "0", "--limit", few[1])
     lines.append(texts(alone, theirs, server.label))
     return rows, lines, []
 
