@@ -127,11 +127,12 @@ def _parts(widths: Sequence[int], width: int, indent: int) -> list[list[int]]:
 
 
 def _blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, indent: int) -> str:
-    """A row as a block of lines: its first cell, and under it every other behind its column's name."""
+    """A row as a block of lines: its first cell, and under it every other one that says something, behind its name."""
     edge = " " * indent
     out = []
     for row in rows:
         head = row[0] if len(row[0]) > LEAST or not columns[0] else f"{columns[0]} {row[0]}"
         out.append(f"{edge}{head}")
-        out.append(pairs(list(zip(columns[1:], row[1:], strict=True)), width, indent + GAP))
+        told = [(name, value) for name, value in zip(columns[1:], row[1:], strict=True) if value]
+        out += [pairs(told, width, indent + GAP)] if told else []
     return "\n".join(out)

@@ -98,3 +98,8 @@ def test_joints_are_those_of_numbers() -> None:
     assert JOINTS and all(re.fullmatch(r" \S+ ?", joint) for joint in JOINTS)
     assert layout.joined("0.9 ± 0.1, 1 .. 2 pt, 5 %", "_") == "0.9_±_0.1, 1_.._2_pt, 5_%"
     assert layout.joined("p 0.5, p < 1e-300, step 3, p of", "_") == "p_0.5, p_< 1e-300, step 3, p of"
+
+
+def test_an_empty_cell_takes_no_line_in_a_narrow_window() -> None:
+    text = table(("id", "started", "layout"), [("a" * 30, "x" * 30, ""), ("b" * 30, "y" * 30, "batch=1")], width=40)
+    assert text.count("started") == 2 and text.count("layout") == 1 and "layout    batch=1" in text
