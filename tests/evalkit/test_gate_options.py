@@ -276,7 +276,7 @@ def test_a_summary_has_each_margin_in_its_unit() -> None:
         "accepted length": ({"ratio": 1.0, "margin": 0.05}, "| 5 % |"),
         "accepted drafts distribution": ({"margin": 0.321}, "| 0.321 tokens |"),
         "accept rate by position": ({"margin": 0.05, "interval": [-0.01, 0.02]}, "| -1.0 .. +2.0 pt | 5 pt |"),
-        "floor": ({"floor": 0.9, "interval": [0.95, 0.97]}, "| 0.950 .. 0.970 |"),
+        "floor": ({"floor": 0.9, "interval": [0.95, 0.97]}, "| 0.9500 .. 0.9700 |"),
         "age": ({"limit": 7}, "| 7 days |"), "requests": ({"limit": 0.01}, "| 1 % |"),
     }  # fmt: skip
     for name, (numbers, cell) in rows.items():
