@@ -53,9 +53,10 @@ quantised unless they are excluded: the stacks of a layer answer to `...block_sp
 (`experts.0.w1`), and all matrices of a stack must agree. What was stored as MXFP4 stays. A run's record has what was
 done as `online_quant_info`.
 
-Such weights are part of the setting, whatever `--quant` says: the run is `float32 online=ptpc_fp8` in its id and wherever
-it is named, a certificate or a golden curve holds the configuration (`certificate check --online-quant-config`), and a
-K=0 run with it is refused as a baseline. A configuration that asks for nothing (`{}`), or that no layer matched, is none.
+Such weights are part of the setting, whatever `--quant` says: the run is `float32 online=ptpc_fp8` in its id and
+wherever it is named, a certificate or a golden curve holds the configuration (`certificate check
+--online-quant-config`), and a K=0 run with it is refused as a baseline. A configuration that asks for nothing (`{}`),
+or that no layer matched, is none.
 
 On a CPU the engine keeps each quantised weight decoded beside its codes, since decoding takes longer than the product;
 the run's counters have it apart (`weight_bytes`, `weight_cache_bytes`).
