@@ -156,12 +156,8 @@ MAY_HOLD: dict[str, tuple[type, ...]] = {
 def read_head(folder: Path) -> dict[str, Any]:
     """run.json of a run. Raises EvalkitError when it is absent, damaged or of another schema."""
     path = folder / RUN_FILE
-    try:
-        head = read_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EvalkitError(f"{folder} is no run: it has no {RUN_FILE}", "give a folder below runs/") from None
-    except (OSError, ValueError) as e:
-        raise EvalkitError(f"{path} cannot be read ({e})", AGAIN) from None
+    absent = EvalkitError(f"{folder} is no run: it has no {RUN_FILE}", "give a folder below runs/")
+    head = read_document(path, absent=absent, fix=AGAIN)
     if not isinstance(head, dict):
         raise EvalkitError(f"{path} holds a {type(head).__name__}, expected an object", AGAIN)
     if "schema" not in head:
@@ -253,6 +249,17 @@ def list_runs(root: Path) -> list[dict[str, Any]]:
     """run.json of every run below `root`, oldest first."""
     heads = [read_head(p.parent) for p in root.glob(f"*/{RUN_FILE}")]
     return sorted(heads, key=lambda h: (h["provenance"].get("started", ""), h["id"]))
+
+
+def read_document(path: Path, *, absent: EvalkitError, fix: str) -> Any:
+    """A JSON file that this project writes. Raises `absent` where there is none, and EvalkitError with `fix` for one
+    that can't be read."""
+    try:
+        return read_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise absent from None
+    except (OSError, ValueError) as e:
+        raise EvalkitError(f"{path} cannot be read ({e})", fix) from None
 
 
 def read_json(text: str | bytes) -> Any:

@@ -13,7 +13,7 @@ from evalkit.baseline.marks import BASELINE_MARKS
 from evalkit.baseline.model import Baseline, Row, Variation
 from evalkit.errors import EvalkitError
 from evalkit.records import SCHEMA
-from evalkit.runfile import read_json
+from evalkit.runfile import read_document
 from evalkit.views import FLEXIBLE, STRICT
 
 
@@ -38,12 +38,8 @@ def baseline_text(baseline: Baseline) -> str:
 def load_baseline(path: Path) -> Baseline:
     """Reads a baseline; one whose rows do not give its own n and count is refused."""
     fix = "restore the file, or record the baseline again"
-    try:
-        data = read_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EvalkitError(f"{path} does not exist", "record a baseline first") from None
-    except (OSError, ValueError) as e:
-        raise EvalkitError(f"{path} cannot be read ({e})", fix) from None
+    absent = EvalkitError(f"{path} does not exist", "record a baseline first")
+    data = read_document(path, absent=absent, fix=fix)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         raise EvalkitError(f"{path} has schema {found}, expected {SCHEMA}", fix)

@@ -13,7 +13,7 @@ from typing import Any
 from evalkit.errors import EvalkitError
 from evalkit.golden.curve import GoldenValue
 from evalkit.records import SCHEMA
-from evalkit.runfile import read_json
+from evalkit.runfile import read_document
 
 EVIDENCE = "evidence"  # the top-level key of files recorded before there was a sidecar; still read
 AGAIN = "restore both files, or record the curve again"
@@ -56,12 +56,8 @@ def sidecar_text(model: str, values: Mapping[str, Mapping[int, GoldenValue]]) ->
 
 def read_sidecar(path: Path, model: str) -> dict[str, dict[int, Any]]:
     """Evidence by mode and K. Raises EvalkitError when the file is absent, damaged or of another model."""
-    try:
-        data = read_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EvalkitError(f"{path} does not exist, though the curve names it", AGAIN) from None
-    except (OSError, ValueError) as e:
-        raise EvalkitError(f"{path} cannot be read ({e})", AGAIN) from None
+    absent = EvalkitError(f"{path} does not exist, though the curve names it", AGAIN)
+    data = read_document(path, absent=absent, fix=AGAIN)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         raise EvalkitError(f"{path}: {EVIDENCE} has schema {found}, expected {SCHEMA}", AGAIN)
