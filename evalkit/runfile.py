@@ -262,6 +262,16 @@ def read_document(path: Path, *, absent: EvalkitError, fix: str) -> Any:
         raise EvalkitError(f"{path} cannot be read ({e})", fix) from None
 
 
+def read_given(path: Path, fix: str) -> Any:
+    """A JSON file that a user hands in. Raises EvalkitError with `fix` for one that can't be read or is no JSON."""
+    try:
+        return read_json(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise EvalkitError(f"{path} cannot be read ({e.strerror})", fix) from None
+    except ValueError as e:
+        raise EvalkitError(f"{path} is not JSON ({e})", fix) from None
+
+
 def read_json(text: str | bytes) -> Any:
     """Parsed JSON. NaN and Infinity, which only Python's reader takes, are a ValueError that names their key."""
     try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from engine.config import nearest
 from evalkit import stats
 from evalkit.errors import EvalkitError
-from evalkit.runfile import read_json
+from evalkit.runfile import read_given
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -70,12 +70,7 @@ class Entry:
 
 def read_catalogue(path: Path) -> tuple[Entry, ...]:
     """A catalogue's entries. Raises EvalkitError with the first thing that is wrong and how many more there are."""
-    try:
-        values = read_json(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise EvalkitError(f"{path} cannot be read ({e.strerror})", "give a catalogue's JSON file") from None
-    except ValueError as e:
-        raise EvalkitError(f"{path} is not JSON ({e})", "give a catalogue's JSON file") from None
+    values = read_given(path, "give a catalogue's JSON file")
     if found := problems(values):
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise EvalkitError(f"{path.name}: {found[0]}{more}", "mend the catalogue")

@@ -9,7 +9,9 @@ from typing import Any
 
 from engine.config import nearest
 from evalkit.errors import EvalkitError
-from evalkit.runfile import read_json
+from evalkit.runfile import read_given
+
+FIX = "give a JSON file of GitHub's"
 
 PULL_REQUEST_EVENTS = ("pull_request", "pull_request_target", "pull_request_review")
 PLAIN_EVENTS = ("push", "merge_group", "schedule", "workflow_dispatch")  # heavy jobs run for each
@@ -48,7 +50,7 @@ class Event:
 
 def read_event(path: Path, name: str) -> Event:
     """The event in GitHub's payload file ($GITHUB_EVENT_PATH). `name` is $GITHUB_EVENT_NAME."""
-    return event_of(name, _read(path))
+    return event_of(name, read_given(path, FIX))
 
 
 def event_of(name: str, payload: Any) -> Event:
@@ -92,7 +94,7 @@ def event_of(name: str, payload: Any) -> Event:
 def read_reviews(path: Path) -> tuple[Review, ...]:
     """Reviews from the answer of GitHub's API (pulls/N/reviews), paged or not."""
     try:
-        return tuple(_review(row) for row in _rows(_read(path)))
+        return tuple(_review(row) for row in _rows(read_given(path, FIX)))
     except (KeyError, TypeError) as e:
         raise EvalkitError(f"{path} is no list of reviews ({e})", "gh api --paginate --slurp .../reviews") from None
 
@@ -103,7 +105,7 @@ def read_files(path: Path) -> tuple[str, ...] | None:
     None where the list is cut at GitHub's limit: then what else changed is unknown.
     """
     try:
-        rows = _rows(_read(path))
+        rows = _rows(read_given(path, FIX))
         named = [(_text(row, "filename"), row.get("previous_filename")) for row in rows]
     except (KeyError, TypeError, AttributeError) as e:
         raise EvalkitError(f"{path} is no list of files ({e})", "gh api --paginate --slurp .../files") from None
@@ -144,12 +146,3 @@ def _bool(values: Mapping[str, Any], name: str) -> bool:
     if not isinstance(values[name], bool):
         raise TypeError(f"its {name} is {type(values[name]).__name__}, expected true or false")
     return values[name]
-
-
-def _read(path: Path) -> Any:
-    try:
-        return read_json(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise EvalkitError(f"{path} cannot be read ({e.strerror})", "give a JSON file of GitHub's") from None
-    except ValueError as e:
-        raise EvalkitError(f"{path} is not JSON ({e})", "give a JSON file of GitHub's") from None
